@@ -4,9 +4,12 @@ A search knows two things of a model: ``step(tokens, state) -> logits`` and ``st
 tokenizer, a batch of text or a layer.
 """
 
-from regard.generate.beam import beam_search
+from regard.generate.beam import BeamSearchConfig
 from regard.generate.config import DecodingConfig, GenerationConfig, SamplingConfig
+from regard.generate.continuous_batching import ContinuousBatcher
+from regard.generate.decoding_batch import DecodingBatch, EagerBatch, beam_search
 from regard.generate.generation_loop import DecodingLoopOptions, GenerationStep, generate, generate_tokens
+from regard.generate.graphed_batch import GraphedBatch
 from regard.generate.hypothesis import Hypothesis, SpecialTokens, length_penalty, make_hypothesis
 from regard.generate.sampling import (
     RepetitionPenalty,
@@ -16,10 +19,15 @@ from regard.generate.sampling import (
 )
 
 __all__ = [
+    "BeamSearchConfig",
+    "ContinuousBatcher",
+    "DecodingBatch",
     "DecodingConfig",
     "DecodingLoopOptions",
+    "EagerBatch",
     "GenerationConfig",
     "GenerationStep",
+    "GraphedBatch",
     "Hypothesis",
     "RepetitionPenalty",
     "SamplingConfig",

@@ -1,4 +1,4 @@
-"""Beam search, batched over sentences.
+"""Beam search in tensors of a fixed size, batched over sentences; nothing in a step waits for the device.
 
 Of every sentence W unfinished continuations live; each step looks at their 2W best extensions, so that the live
 ones never run short when up to W of those end:
@@ -8,174 +8,208 @@ ones never run short when up to W of those end:
                  ...                                            the best W others: the next beams
 
 A sentence is done when it has W finished hypotheses and no live one scores above the worst of them as it stands,
-or at its limit, where ``<eos>`` is forced. Done sentences leave the batch and cost nothing more. Scores have the length
-penalty of hypothesis.py.
+or at its limit, where ``<eos>`` is forced. With one beam and one candidate instead of 2W this is greedy decoding.
+Scores have the length penalty of hypothesis.py.
+
+A step writes tokens and back-pointers; a finished hypothesis is its last beam, from which `trace_back` follows them:
+
+    step      0     1     2                     sentences may be at different lengths, so that one that is done can be
+    token     Je    vais  bien  <eos>           replaced at once: continuous_batching.py
+    parent    0  <- 0  <- 1  <- beam
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.errors import NonFiniteError
-from regard.generate.hypothesis import (
-    DecoderStateLike,
-    DecodeStep,
-    Hypothesis,
-    SpecialTokens,
-    compute_log_probs,
-    length_penalty,
-    make_hypothesis,
-)
+from regard.generate.hypothesis import Hypothesis, SpecialTokens, length_penalty, make_hypothesis
+from regard.nn.kernels.dispatch import advance_beams, top_log_probs
 
-ROWS_PER_CHUNK = 32
-"""Rows gone through at once: what is worked out of more would not stay in a CPU's cache."""
+
+@dataclass(frozen=True, kw_only=True)
+class BeamSearchConfig:
+    """A search as the tensors need it: its width, the candidates of a step, the length penalty, the special tokens."""
+
+    special_tokens: SpecialTokens
+    beam_width: int
+    alpha: float
+    n_candidates: int
+    n_best: int
+
+    @classmethod
+    def greedy(cls, special_tokens: SpecialTokens, alpha: float) -> BeamSearchConfig:
+        """Return greedy decoding: the most likely token each time."""
+        return cls(special_tokens=special_tokens, beam_width=1, alpha=alpha, n_candidates=1, n_best=1)
+
+    @classmethod
+    def beam(
+        cls, special_tokens: SpecialTokens, beam_width: int, alpha: float, n_best: int | None = None
+    ) -> BeamSearchConfig:
+        """Return a beam search of which the best `n_best` hypotheses are wanted, all by default."""
+        return cls(
+            special_tokens=special_tokens,
+            beam_width=beam_width,
+            alpha=alpha,
+            n_candidates=2 * beam_width,
+            n_best=beam_width if n_best is None else n_best,
+        )
 
 
 @dataclass
-class _Beams:
-    """The live continuations: what they wrote, token by token, and their summed log-probabilities."""
+class Beams:
+    """The beams of B sentences: T steps of tokens and back-pointers, totals, and the best W that are finished.
 
-    sentence_index: Int[Tensor, " B"]
-    max_length: Int[Tensor, " B"]
-    ids: Int[Tensor, "B W T"]
-    log_probs: Float[Tensor, "B W T"]
-    cum_log_probs: Float[Tensor, "B W"]
-
-
-@dataclass
-class _Candidates:
-    """The best ways to go on, best first: from which beam, with which token, at which total."""
-
-    beam: Int[Tensor, "B C"]
-    token: Int[Tensor, "B C"]
-    log_prob: Float[Tensor, "B C"]
-    cum_log_prob: Float[Tensor, "B C"]
-
-
-def beam_search(
-    step: DecodeStep,
-    state: DecoderStateLike,
-    max_lengths: Int[Tensor, " B"],
-    special_tokens: SpecialTokens,
-    *,
-    beam_width: int,
-    alpha: float,
-) -> list[list[Hypothesis]]:
-    """Return the finished hypotheses of each sentence, best first, at most `beam_width` each."""
-    beams = _init_beams(max_lengths)
-    tokens = torch.full_like(max_lengths, special_tokens.start_id)
-    finished: list[list[Hypothesis]] = [[] for _ in max_lengths]
-    while len(tokens):
-        length = beams.ids.shape[-1] + 1
-        extensions = _find_candidates(step(tokens, state), beams, length, special_tokens, 2 * beam_width)
-        _collect_finished(finished, beams, extensions, special_tokens.eos_id, beam_width, alpha)
-        chosen = _select_next_beams(extensions, special_tokens.eos_id, beam_width)
-        going = _find_unfinished(finished, beams, chosen.cum_log_prob[:, 0], length, beam_width, alpha)
-        rows = _advance_beams(beams, chosen, going)
-        tokens = beams.ids[:, :, -1].flatten()
-        if len(tokens):
-            state.select(rows)
-    return finished
-
-
-def _init_beams(max_lengths: Int[Tensor, " B"]) -> _Beams:
-    b, device = len(max_lengths), max_lengths.device
-    return _Beams(
-        sentence_index=torch.arange(b, device=device),
-        max_length=max_lengths,
-        ids=torch.empty(b, 1, 0, dtype=torch.long, device=device),
-        log_probs=torch.empty(b, 1, 0, device=device),
-        cum_log_probs=torch.zeros(b, 1, device=device),
-    )
-
-
-def _find_candidates(
-    logits: Float[Tensor, "N V"], beams: _Beams, length: int, special_tokens: SpecialTokens, n_candidates: int
-) -> _Candidates:
-    """Return the best extensions of each sentence's beams; at the length limit only ``<eos>`` is one.
-
-    The best of a sentence are among the best of each of its beams, so the vocabulary is gone through by row.
+    Impossible beams, at -inf, fill the width where there are too few. A finished hypothesis is its length, the beam it
+    extends and the log-probability of its ``<eos>``; its score is -inf where there is none. What is `done` stays as it
+    is, apart from the step behind its last. `has_failed` says that a log-probability was not a number.
     """
-    b, w = beams.cum_log_probs.shape
-    best = [_find_top_tokens(rows, special_tokens, n_candidates) for rows in logits.split(ROWS_PER_CHUNK)]
-    score, token, end = (torch.cat(parts).view(b, w, -1) for parts in zip(*best, strict=True))
-    ending = (beams.max_length == length)[:, None, None]
-    if ending.any():
-        only = torch.full_like(score, -torch.inf)
-        only[..., :1] = end
-        score, token = torch.where(ending, only, score), torch.where(ending, special_tokens.eos_id, token)
-    totals = (beams.cum_log_probs[:, :, None] + score).flatten(1)  # (B, W C)
-    total, index = totals.topk(min(n_candidates, totals.shape[1]))
-    beam = index // score.shape[-1]
-    return _Candidates(beam, token.flatten(1).gather(1, index), score.flatten(1).gather(1, index), total)
+
+    token: Int[Tensor, "B T W"]
+    parent: Int[Tensor, "B T W"]
+    log_prob: Float[Tensor, "B T W"]
+    last_token: Int[Tensor, "B W"]
+    cum_log_prob: Float[Tensor, "B W"]
+    length: Int[Tensor, " B"]
+    max_length: Int[Tensor, " B"]
+    finished_score: Float[Tensor, "B W"]
+    finished_length: Int[Tensor, "B W"]
+    finished_beam: Int[Tensor, "B W"]
+    finished_log_prob: Float[Tensor, "B W"]
+    done: Bool[Tensor, " B"]
+    has_failed: Bool[Tensor, " B"]
+
+    @classmethod
+    def allocate(cls, n_sentences: int, width: int, max_length: int, device: torch.device) -> Beams:
+        """Return beams of sentences that are all done, with memory for so many steps."""
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.long) -> Tensor:
+            return torch.zeros(n_sentences, *shape, dtype=dtype, device=device)
+
+        return cls(
+            token=zeros(max_length + 1, width),
+            parent=zeros(max_length + 1, width),
+            log_prob=zeros(max_length + 1, width, dtype=torch.float32),
+            last_token=zeros(width),
+            cum_log_prob=zeros(width, dtype=torch.float32),
+            length=zeros(),
+            max_length=zeros() + 1,
+            finished_score=zeros(width, dtype=torch.float32),
+            finished_length=zeros(width),
+            finished_beam=zeros(width),
+            finished_log_prob=zeros(width, dtype=torch.float32),
+            done=zeros(dtype=torch.bool) | True,
+            has_failed=zeros(dtype=torch.bool),
+        )
+
+    @classmethod
+    def start(cls, max_length: Int[Tensor, " B"], width: int, start_id: int, capacity: int) -> Beams:
+        """Return beams in which nothing is written yet: one each, and impossible ones."""
+        beams = cls.allocate(len(max_length), width, capacity, max_length.device)
+        beams.last_token.fill_(start_id)
+        beams.cum_log_prob[:, 1:] = -torch.inf
+        beams.max_length.copy_(max_length)
+        beams.finished_score.fill_(-torch.inf)
+        beams.done.fill_(False)
+        return beams
+
+    def select(self, rows: Int[Tensor, " N"]) -> Beams:
+        """Return these sentences in this order."""
+        return replace(self, **{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+    def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Beams:
+        """Return a copy on another device."""
+        copies = {f.name: getattr(self, f.name).to(device, non_blocking=non_blocking) for f in fields(self)}
+        return replace(self, **copies)
+
+    def extend(self, other: Beams) -> Beams:
+        """Return these sentences, then those of `other`."""
+        steps = max(self.token.shape[1], other.token.shape[1])
+        one, two = self._pad(steps), other._pad(steps)
+        return Beams(
+            **{field.name: torch.cat((getattr(one, field.name), getattr(two, field.name))) for field in fields(self)}
+        )
+
+    def _pad(self, steps: int) -> Beams:
+        missing = steps - self.token.shape[1]
+        padding = (0, 0, 0, missing)
+        padded = {
+            name: torch.nn.functional.pad(getattr(self, name), padding) for name in ("token", "parent", "log_prob")
+        }
+        return replace(self, **padded) if missing else self
 
 
-def _find_top_tokens(
-    logits: Float[Tensor, "N V"], special_tokens: SpecialTokens, n_candidates: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return each row's most likely tokens with their log-probabilities, and the log-probability of ``<eos>``."""
-    log_probs = compute_log_probs(logits, special_tokens)
-    score, token = log_probs.topk(min(n_candidates, log_probs.shape[-1]))
-    return score, token, log_probs[:, special_tokens.eos_id]
+class BeamSearch:
+    """The update of beams by one more token of each; its tensors are on a device."""
+
+    def __init__(self, config: BeamSearchConfig, max_length: int, device: torch.device) -> None:
+        self.config, self.max_length = config, max_length
+        penalties = [length_penalty(length, config.alpha) for length in range(max_length + 2)]
+        self.length_penalties = torch.tensor(penalties, dtype=torch.float32, device=device)
+        self.suppressed = torch.tensor(
+            sorted(set(config.special_tokens.suppressed_ids)), dtype=torch.long, device=device
+        )
+
+    def advance(self, beams: Beams, logits: Float[Tensor, "N V"]) -> Int[Tensor, "B W"]:
+        """Write the next token of each beam, in place; return the beams they go on from.
+
+        There may be logits of the first beam alone, before others are possible. The best extensions of a sentence are
+        among the best of each of its beams, so the vocabulary is gone through by row.
+        """
+        config = self.config
+        eos_id = config.special_tokens.eos_id
+        best = top_log_probs(logits, config.n_candidates, eos_id, self.suppressed)
+        return advance_beams(beams, *best, self.length_penalties, eos_id, config.n_candidates)
 
 
-def _collect_finished(
-    finished: list[list[Hypothesis]], beams: _Beams, candidates: _Candidates, eos: int, beam_width: int, alpha: float
-) -> None:
-    """Keep the extensions that end, the best `beam_width` of each sentence."""
-    ended = (candidates.token == eos) & (candidates.cum_log_prob > -torch.inf)
-    for b, c in ended.nonzero().tolist():
-        beam = candidates.beam[b, c]
-        ids = [*beams.ids[b, beam].tolist(), eos]
-        scores = [*beams.log_probs[b, beam].tolist(), candidates.log_prob[b, c].item()]
-        kept = finished[int(beams.sentence_index[b])]
-        kept.append(make_hypothesis(ids, scores, alpha, is_truncated=len(ids) == int(beams.max_length[b])))
-        kept.sort(key=lambda h: h.score, reverse=True)
-        del kept[beam_width:]
+def trace_back(beams: Beams, config: BeamSearchConfig) -> list[list[Hypothesis]]:
+    """Return the finished hypotheses of sentences that are done, on the host, best first.
+
+    Every sentence has at least one, unless its log-probabilities are not numbers: `NonFiniteError`.
+    """
+    if not len(beams.done):
+        return []
+    if bool(beams.has_failed.any()):
+        raise NonFiniteError
+    n_best = config.n_best
+    length, beam = beams.finished_length[:, :n_best], beams.finished_beam[:, :n_best]
+    steps = int(length.max())
+    ids = torch.full((*length.shape, steps), config.special_tokens.eos_id)
+    scores = beams.finished_log_prob[:, :n_best, None].repeat(1, 1, steps)
+    for step in range(steps - 2, -1, -1):
+        written = step < length - 1
+        parts = (part[:, step].gather(1, beam) for part in (beams.token, beams.log_prob, beams.parent))
+        token, log_prob, parent = (torch.where(written, part, 0) for part in parts)
+        ids[..., step] = torch.where(written, token, ids[..., step])
+        scores[..., step] = torch.where(written, log_prob, scores[..., step])
+        beam = torch.where(written, parent, beam)
+    finished = zip(
+        ids.tolist(),
+        scores.tolist(),
+        length.tolist(),
+        beams.finished_score.tolist(),
+        beams.max_length.tolist(),
+        strict=True,
+    )
+    return [_make_hypotheses(*sentence, config.alpha) for sentence in finished]
 
 
-def _select_next_beams(candidates: _Candidates, eos: int, beam_width: int) -> _Candidates:
-    """Return the extensions that become the next beams; where too few are left, impossible ones fill the width."""
-    unfinished = candidates.cum_log_prob.masked_fill(candidates.token == eos, -torch.inf)
-    total, order = unfinished.topk(min(beam_width, unfinished.shape[1]))
-    beam, token, score = (part.gather(1, order) for part in (candidates.beam, candidates.token, candidates.log_prob))
-    return _Candidates(beam, token, score, total)
-
-
-def _find_unfinished(
-    finished: list[list[Hypothesis]],
-    beams: _Beams,
-    best_cum_log_probs: Tensor,
-    length: int,
-    beam_width: int,
+def _make_hypotheses(
+    ids: Sequence[Sequence[int]],
+    token_scores: Sequence[Sequence[float]],
+    lengths: Sequence[int],
+    finished_scores: Sequence[float],
+    max_length: int,
     alpha: float,
-) -> Int[Tensor, " going"]:
-    """Return the sentences that are not finished yet."""
-    going = []
-    for b, (sentence, limit, total) in enumerate(
-        zip(beams.sentence_index.tolist(), beams.max_length.tolist(), best_cum_log_probs.tolist(), strict=True)
-    ):
-        if math.isnan(total):  # topk puts NaN first, so it is here if anywhere
-            raise NonFiniteError
-        kept = finished[sentence]
-        beaten = len(kept) == beam_width and total / length_penalty(length, alpha) <= kept[-1].score
-        if length < limit and total > -torch.inf and not beaten:
-            going.append(b)
-    return torch.tensor(going, dtype=torch.long, device=best_cum_log_probs.device)
-
-
-def _advance_beams(beams: _Beams, selected: _Candidates, unfinished: Int[Tensor, " going"]) -> Int[Tensor, "going W"]:
-    """Write the chosen extensions; returns the rows of the model's state they go on from."""
-    beam, token, score = selected.beam[unfinished], selected.token[unfinished], selected.log_prob[unfinished]
-    old_width = beams.cum_log_probs.shape[1]
-    batch = torch.arange(len(unfinished), device=unfinished.device)[:, None]
-    beams.ids = torch.cat((beams.ids[unfinished][batch, beam], token[..., None]), -1)
-    beams.log_probs = torch.cat((beams.log_probs[unfinished][batch, beam], score[..., None]), -1)
-    beams.cum_log_probs = selected.cum_log_prob[unfinished]
-    beams.sentence_index, beams.max_length = beams.sentence_index[unfinished], beams.max_length[unfinished]
-    return unfinished[:, None] * old_width + beam
+) -> list[Hypothesis]:
+    hypotheses = [
+        make_hypothesis(ids[k][:n], token_scores[k][:n], alpha, is_truncated=n == max_length)
+        for k, n in enumerate(lengths)
+        if finished_scores[k] > -torch.inf
+    ]
+    return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)

@@ -13,8 +13,8 @@ from typing import Annotated
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.errors import InputError, NonFiniteError
-from regard.generate.beam import beam_search
+from regard.errors import InputError
+from regard.generate.beam import BeamSearchConfig
 from regard.generate.generation_loop import generate
 from regard.generate.hypothesis import DecoderStateLike, DecodeStep, Hypothesis, SpecialTokens
 from regard.generate.sampling import Sampler, make_random_sampler, make_row_random_source, select_greedy_tokens
@@ -117,7 +117,13 @@ class DecodingConfig(SamplingConfig):
         """The width of the beam, given or chosen."""
         return max(4, self.n_best) if self.beam is None else self.beam
 
-    def generate(
+    def make_search(self, special_tokens: SpecialTokens) -> BeamSearchConfig:
+        """Return the beam search, or greedy decoding, that the options ask for."""
+        if self.beam_width == 1:
+            return BeamSearchConfig.greedy(special_tokens, self.alpha)
+        return BeamSearchConfig.beam(special_tokens, self.beam_width, self.alpha, self.n_best)
+
+    def sample_hypotheses(
         self,
         step: DecodeStep,
         make_state: Callable[[], DecoderStateLike],
@@ -125,25 +131,13 @@ class DecodingConfig(SamplingConfig):
         special_tokens: SpecialTokens,
         text_indices: Sequence[int],
     ) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each row, best first, at most `n_best`.
+        """Return `n_best` samples of each row, best first.
 
         `make_state` returns the decoder state of rows in which nothing is generated yet. `text_indices` number the
         rows among all texts of the call: with the seed they determine what is drawn, however texts are batched.
         """
-        if self.sample:
-            samplers = [self.make_sampler([f"{i} {n}" for i in text_indices]) for n in range(self.n_best)]
-            samples = [
-                generate(step, make_state(), each, max_lengths, special_tokens, alpha=self.alpha) for each in samplers
-            ]
-            hypotheses = [sorted(each, key=lambda h: -h.score) for each in zip(*samples, strict=True)]
-        elif self.beam_width > 1:
-            hypotheses = beam_search(
-                step, make_state(), max_lengths, special_tokens, beam_width=self.beam_width, alpha=self.alpha
-            )
-        else:
-            state = make_state()
-            greedy = generate(step, state, select_greedy_tokens, max_lengths, special_tokens, alpha=self.alpha)
-            hypotheses = [[each] for each in greedy]
-        if not all(hypotheses):
-            raise NonFiniteError
-        return [each[: self.n_best] for each in hypotheses]
+        samplers = [self.make_sampler([f"{i} {n}" for i in text_indices]) for n in range(self.n_best)]
+        samples = [
+            generate(step, make_state(), each, max_lengths, special_tokens, alpha=self.alpha) for each in samplers
+        ]
+        return [sorted(each, key=lambda h: -h.score) for each in zip(*samples, strict=True)]

@@ -56,6 +56,15 @@ class Seq2SeqModel(nn.Module, ABC):
     def step(self, tokens: Int[Tensor, " N"], state: Any) -> Float[Tensor, "N V"]:
         """Append one token to each hypothesis, W of each sentence in turn, and return the logits of the next."""
 
+    @property
+    def has_static_state(self) -> bool:
+        """Return True if `make_static_state` can be called, for steps to be captured as a CUDA graph."""
+        return False
+
+    def make_static_state(self, state: Any, *, n_slots: int, width: int, n_source: int, max_length: int) -> Any:
+        """Return a decoder state of fixed size, which has `load` and `reorder`, for sentences like those of a state."""
+        raise NotImplementedError
+
 
 class EncoderModel(nn.Module, ABC):
     """Encodes texts; `heads` turn the hidden states into predictions."""

@@ -6,81 +6,26 @@ per row. Both run the same layers; generation adds a KV cache.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.data.batches import Rows
 from regard.models.blocks import build_decoder_layer, build_embedding, build_encoder_layer, build_final_norm
 from regard.models.config import TransformerSeq2SeqConfig
 from regard.models.interfaces import Seq2SeqModel
+from regard.models.seq2seq_state import Seq2SeqDecoderState, StaticSeq2SeqState
 from regard.nn import (
     AttentionMask,
     DecoderStack,
     EncoderStack,
-    KeyValue,
     KVCache,
     OutputEmbedding,
-    OutputProjection,
     PackedPositions,
     make_mask,
+    taps,
 )
-from regard.nn.kernels.workspace import Workspace
-
-
-@dataclass
-class Seq2SeqDecoderState:
-    """The decoder state of B sentences with W hypotheses (beams) each.
-
-    The hypotheses of a sentence share one row of the KV cache, and no cached token is moved when some are dropped and
-    others branch: `ancestor_mask` tells which cached tokens belong to the prefix of each hypothesis.
-
-        cached            <sos> | Je  Il | vais  suis | ...          W tokens a step
-        ancestor_mask 0     x   |  x     |  x         |              <sos> Je vais
-                      1     x   |  x     |        x   |              <sos> Je suis
-    """
-
-    cross_kv: list[KeyValue]
-    cross_attention_mask: AttentionMask
-    caches: list[KVCache]
-    ancestor_mask: Bool[Tensor, "B W K"]
-    position: Int[Tensor, " K"]
-    output_projection: OutputProjection
-    length: int = 0
-    has_branched: bool = False
-    workspace: Workspace = field(default_factory=Workspace)
-
-    def select(self, rows: Int[Tensor, "B W"]) -> None:
-        """Keep these hypotheses, numbered over all sentences; each row of `rows` is those of one sentence."""
-        width = self.ancestor_mask.shape[1]
-        sentences = rows[:, 0] // width
-        self.has_branched |= rows.shape[1] > 1
-        self.ancestor_mask = self.ancestor_mask[sentences[:, None], rows % width]
-        if not torch.equal(sentences, torch.arange(len(self.cross_kv[0].key), device=rows.device)):
-            self.cross_kv = [kv.select(sentences) for kv in self.cross_kv]
-            self.cross_attention_mask = select_mask_rows(self.cross_attention_mask, sentences)
-            for cache in self.caches:
-                cache.select(sentences)
-
-    def append_step(self) -> AttentionMask:
-        """Return the mask of the next tokens: each attends to itself and to the prefix of its hypothesis."""
-        b, w, _ = self.ancestor_mask.shape
-        now = self.position.new_full((w,), self.length)
-        itself = torch.eye(w, dtype=torch.bool, device=self.ancestor_mask.device).expand(b, -1, -1)
-        self.ancestor_mask = torch.cat((self.ancestor_mask, itself), -1)
-        self.position = torch.cat((self.position, now))
-        self.length += 1
-        mask = self.ancestor_mask[:, None] if self.has_branched else None
-        return AttentionMask(now.expand(b, -1), self.position.expand(b, -1), mask)
-
-
-def select_mask_rows(attention_mask: AttentionMask, rows: Tensor) -> AttentionMask:
-    """Return the mask of these rows, in this order."""
-    mask = None if attention_mask.mask is None else attention_mask.mask[rows]
-    fully_masked = None if attention_mask.fully_masked is None else attention_mask.fully_masked[rows]
-    return AttentionMask(attention_mask.query_position[rows], attention_mask.key_position[rows], mask, fully_masked)
+from regard.nn.tap import any_active
 
 
 class TransformerSeq2Seq(Seq2SeqModel):
@@ -126,7 +71,7 @@ class TransformerSeq2Seq(Seq2SeqModel):
         cross_kv = self.decoder.project_kv(self.encode(source), source.position)
         first = source.position[:, :1]
         query = PackedPositions(torch.ones_like(first), first)
-        unpadded = bool((source.segment > 0).all())
+        unpadded = not source.ids.is_cuda and bool((source.segment > 0).all())  # a GPU would be waited for
         cross_mask = AttentionMask(first, source.position) if unpadded else make_mask(query, _packed_positions(source))
         ancestor_mask = torch.ones(len(first), 1, 0, dtype=torch.bool, device=first.device)
         output_projection = self.softmax_embedding.projection(self.output_bias)
@@ -135,11 +80,13 @@ class TransformerSeq2Seq(Seq2SeqModel):
             cross_mask,
             [KVCache() for _ in self.decoder],
             ancestor_mask,
-            first.new_zeros(0),
+            first.new_zeros(len(first), 0),
+            first.new_zeros(len(first)),
+            first.new_zeros(len(first)),
             output_projection,
         )
 
-    def step(self, tokens: Int[Tensor, " N"], state: Seq2SeqDecoderState) -> Float[Tensor, "N V"]:
+    def step(self, tokens: Int[Tensor, " N"], state: Seq2SeqDecoderState | StaticSeq2SeqState) -> Float[Tensor, "N V"]:
         attention_mask = state.append_step()
         position = attention_mask.query_position
         x = self.target_embedding(tokens.view(position.shape), position)
@@ -147,6 +94,16 @@ class TransformerSeq2Seq(Seq2SeqModel):
         with state.workspace.active():  # steps run one after another, so they can share it
             x = self.decoder(x, state.cross_kv, attention_mask, cross_attention_mask, state.caches)
             return state.output_projection(self.decoder_norm(x).flatten(0, 1))
+
+    @property
+    def has_static_state(self) -> bool:
+        """Unless a tap is active, which a replayed CUDA graph would not trigger."""
+        return not any_active(*taps(self).values())
+
+    def make_static_state(
+        self, state: Seq2SeqDecoderState, *, n_slots: int, width: int, n_source: int, max_length: int
+    ) -> StaticSeq2SeqState:
+        return StaticSeq2SeqState(state, n_slots, width, n_source, max_length)
 
 
 def _packed_positions(rows: Rows) -> PackedPositions:

@@ -28,7 +28,14 @@ from regard.nn.contrastive import info_nce
 from regard.nn.cuda_graph import CudaGraphRunner
 from regard.nn.dropout import Dropout
 from regard.nn.kernels.dispatch import gelu, gelu_tanh, linear
-from regard.nn.kv_cache import KeyValue, KVCache, KVCacheLike, StaticKVCache
+from regard.nn.kv_cache import (
+    KeyValue,
+    KVCache,
+    KVCacheLike,
+    StaticBeamKVCache,
+    StaticKVCache,
+    allocate_key_values,
+)
 from regard.nn.layers import (
     DecoderLayer,
     DecoderStack,
@@ -122,10 +129,12 @@ __all__ = [
     "ScaledDotAttention",
     "SeparateDirectionsLayer",
     "SinusoidalPositions",
+    "StaticBeamKVCache",
     "StaticKVCache",
     "TanhAttention",
     "Tap",
     "TokenEmbedding",
+    "allocate_key_values",
     "cross_entropy",
     "edit",
     "force_unfused",

@@ -9,22 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import repeat
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.data.batches import Seq2SeqBatch, sentences_to_rows
+from regard.data.batches import Seq2SeqBatch
 from regard.data.buckets import batch_by_length
-from regard.errors import InputError
+from regard.errors import InputError, NonFiniteError
 from regard.generate import DecodingConfig, Hypothesis, make_hypothesis
 from regard.models.finite_outputs import check_finite
 from regard.models.interfaces import Seq2SeqModel
 from regard.nn import record
 from regard.nn.quantization import is_quantized
 from regard.predict.input_length import check_fits
-from regard.predict.seq2seq_inputs import Ids, Seq2SeqSpecialTokens, pairs_to_rows, start_decoder
+from regard.predict.seq2seq_batching import Seq2SeqBatching, round_up_to_slots
+from regard.predict.seq2seq_inputs import Ids, Seq2SeqSpecialTokens, pairs_to_rows
 from regard.predict.word_alignment import align_words
 from regard.predict.worker_threads import count_workers, map_batches_in_threads
 from regard.progress import warn
@@ -81,6 +83,11 @@ class TranslationPredictor:
     special_tokens: Seq2SeqSpecialTokens
     device: torch.device
 
+    @cached_property
+    def batching(self) -> Seq2SeqBatching:
+        """The batches in which sentences are decoded; they keep captured CUDA graphs."""
+        return Seq2SeqBatching(self.model, self.special_tokens, self.device)
+
     def translate(
         self,
         text_batches: Iterable[Sequence[str]],
@@ -89,7 +96,7 @@ class TranslationPredictor:
         with_alignment: bool = True,
         with_attention: bool = False,
     ) -> Iterator[tuple[str, list[Translation]]]:
-        """Yield each text with its best translations, in input order; batches are formed by length within a buffer.
+        """Yield each text with its best translations, in input order; a buffer is decoded in order of length.
 
         A blank text has a blank translation, so that the lines of a file stay side by side.
         """
@@ -115,20 +122,26 @@ class TranslationPredictor:
     def generate(
         self, sources: Sequence[Ids], config: DecodingConfig, text_indices: Sequence[int] | None = None
     ) -> list[list[Hypothesis]]:
-        """Return the best hypotheses of each source, in input order; batches are formed by length.
+        """Return the best hypotheses of each source, in input order; the longest are decoded first.
 
         `text_indices` number the sources among all texts of the call; with the seed they determine what is sampled.
         """
         numbers = range(len(sources)) if text_indices is None else text_indices
 
         def generate(chosen: list[int]) -> list[list[Hypothesis]]:
-            return self._generate_batch([sources[i] for i in chosen], config, [numbers[i] for i in chosen])
+            return self._generate_group([sources[i] for i in chosen], config, [numbers[i] for i in chosen])
 
-        batches = batch_by_length([len(source) for source in sources], self._batch_size(len(sources), config.batch))
         hypotheses: dict[int, list[Hypothesis]] = {}
-        for chosen, batch in map_batches_in_threads(generate, batches, self.device):
-            hypotheses.update(zip(chosen, batch, strict=True))
+        for chosen, group in map_batches_in_threads(generate, self._group(sources, config), self.device):
+            hypotheses.update(zip(chosen, group, strict=True))
         return [hypotheses[i] for i in range(len(sources))]
+
+    def _group(self, sources: Sequence[Ids], config: DecodingConfig) -> list[list[int]]:
+        """Return the sources that are decoded together: batches on a CPU and of samples, all of them otherwise."""
+        if self.device.type == "cpu" or config.sample:
+            size = self._batch_size(len(sources), config.batch)
+            return list(batch_by_length([len(source) for source in sources], size))
+        return [list(range(len(sources)))] if sources else []
 
     def _batch_size(self, n_sources: int, largest: int) -> int:
         """Return the sentences of a batch: of int8, few sentences are divided among the cores.
@@ -138,27 +151,45 @@ class TranslationPredictor:
         divided = -(-n_sources // count_workers(self.device))
         return divided if is_quantized(self.model) and MIN_DIVIDED <= divided < largest else largest
 
-    @torch.inference_mode()
-    def _generate_batch(
+    def _generate_group(
         self, sources: Sequence[Ids], config: DecodingConfig, text_indices: Sequence[int]
     ) -> list[list[Hypothesis]]:
-        model, special_tokens = self.model, self.special_tokens
-        max_length = model.config.n_positions - len(special_tokens.prefix_ids)
-        wrapped = [special_tokens.wrap_source(ids) for ids in sources]
-        rows = sentences_to_rows(wrapped, pad_id=special_tokens.pad_id).to(self.device)
-        limits = torch.tensor(
-            [min(len(source) + MAX_EXTRA_TOKENS, max_length) for source in sources], device=self.device
-        )
         try:
-            return config.generate(
-                model.step,
-                lambda: start_decoder(model, rows, special_tokens),
-                limits,
-                special_tokens.decoding_tokens,
-                text_indices,
-            )
+            hypotheses = self._sample(sources, config, text_indices) if config.sample else self._search(sources, config)
         except torch.OutOfMemoryError:
-            raise InputError(f"out of memory with {len(sources)} texts at once; pass a smaller --batch") from None
+            n = min(len(sources), config.batch)
+            raise InputError(f"out of memory with {n} texts at once; pass a smaller --batch") from None
+        if not all(hypotheses):
+            raise NonFiniteError
+        return [each[: config.n_best] for each in hypotheses]
+
+    def _search(self, sources: Sequence[Ids], config: DecodingConfig) -> list[list[Hypothesis]]:
+        """Search for the best hypotheses, in a batch that is kept full."""
+        search = config.make_search(self.special_tokens.decoding_tokens)
+        hypotheses: dict[int, list[Hypothesis]] = {}
+        with self.batching.open_batcher(search, round_up_to_slots(len(sources), config.batch)) as batcher:
+            handles = batcher.submit(sources, self._max_lengths(sources))
+            while not batcher.is_idle:
+                batcher.step()
+                hypotheses.update(batcher.take_finished())
+        return [hypotheses[handle] for handle in handles]
+
+    @torch.inference_mode()
+    def _sample(
+        self, sources: Sequence[Ids], config: DecodingConfig, text_indices: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        """Draw hypotheses of one batch."""
+        return config.sample_hypotheses(
+            self.model.step,
+            lambda: self.batching.start(sources),
+            torch.tensor(self._max_lengths(sources), device=self.device),
+            self.special_tokens.decoding_tokens,
+            text_indices,
+        )
+
+    def _max_lengths(self, sources: Sequence[Ids]) -> list[int]:
+        longest = self.model.config.n_positions - len(self.special_tokens.prefix_ids)
+        return [min(len(source) + MAX_EXTRA_TOKENS, longest) for source in sources]
 
     def force_decode(
         self, pairs: Sequence[tuple[Ids, Ids]], alpha: float = DecodingConfig.alpha

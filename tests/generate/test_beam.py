@@ -244,11 +244,12 @@ def translate(
         return beam_search(step, state, torch.tensor(limits), SpecialTokens(BEGIN, END), beam_width=width, alpha=0.6)
 
 
-def assert_same(one: list[list[Hypothesis]], other: list[list[Hypothesis]]) -> None:
+def assert_same(one: list[list[Hypothesis]], other: list[list[Hypothesis]], atol: float = 1e-5) -> None:
     assert [[h.ids for h in found] for found in one] == [[h.ids for h in found] for found in other]
     for a, b in zip(chain(*one), chain(*other), strict=True):
-        assert_close(a.token_scores, b.token_scores, rtol=0, atol=1e-5)
-        assert a.score == pytest.approx(b.score, abs=1e-5)
+        assert_close(a.token_scores, b.token_scores, rtol=0, atol=atol)
+        assert a.score == pytest.approx(b.score, abs=atol)
+        assert a.is_truncated == b.is_truncated
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative-values", "rotary"])

@@ -26,7 +26,7 @@ from regard.models.recurrent.blocks import (
     text_lengths,
 )
 from regard.models.recurrent.config import RecurrentSeq2SeqConfig
-from regard.models.seq2seq import select_mask_rows
+from regard.models.source_rows import extend_key_values, extend_mask_rows, select_mask_rows
 from regard.nn import (
     AttentionalDecoderLayer,
     AttentionMask,
@@ -66,6 +66,16 @@ class RecurrentSeq2SeqState:
             self.cross_kv = None if self.cross_kv is None else self.cross_kv.select(sentences)
             self.cross_attention_mask = select_mask_rows(self.cross_attention_mask, sentences)
         self.n_sentences = len(rows)
+
+    def extend(self, other: RecurrentSeq2SeqState) -> None:
+        """Let the sentences of another state join, which has as many hypotheses of each."""
+        self.cross_attention_mask = extend_mask_rows(self.cross_attention_mask, other.cross_attention_mask)
+        if self.cross_kv is not None and other.cross_kv is not None:
+            n_keys = self.cross_attention_mask.key_position.shape[1]
+            self.cross_kv = extend_key_values(self.cross_kv, other.cross_kv, n_keys)
+        pairs = zip(self.states, other.states, strict=True)
+        self.states = [tuple(torch.cat(parts) for parts in zip(*pair, strict=True)) for pair in pairs]
+        self.n_sentences += other.n_sentences
 
 
 class RecurrentSeq2Seq(Seq2SeqModel):

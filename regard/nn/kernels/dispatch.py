@@ -21,8 +21,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.nn.kernels import plain
+from regard.nn.kernels import plain, plain_beam_update
 from regard.nn.kernels.int8_weight import Int8Weight
+from regard.nn.kernels.plain_beam_update import BeamTensors
 from regard.nn.kernels.tracing import constant_in_graphs
 from regard.nn.kernels.workspace import PackedWeight
 from regard.nn.mask import AttentionMask
@@ -41,6 +42,9 @@ TABLE = (
     ("gelu_tanh", "gelu_tanh", "cuda"),
     ("cross_entropy_with_gradient", "cross_entropy", "cuda"),
     ("attention_jvp", "attention_jvp", "cuda"),
+    ("append_key_values", "append_key_values", "cuda"),
+    ("top_log_probs", "top_log_probs", "cuda"),
+    ("advance_beams", "advance_beams", "cuda"),
 )
 
 OPERATIONS = (
@@ -53,6 +57,9 @@ OPERATIONS = (
     "gelu_tanh",
     "cross_entropy_with_gradient",
     "attention_jvp",
+    "append_key_values",
+    "top_log_probs",
+    "advance_beams",
 )
 
 PLAIN = "pytorch"
@@ -235,3 +242,46 @@ def attention_jvp(
     inputs = dq, dk, dv, q, k, v, p, o
     do: Tensor = (_choose("attention_jvp", *inputs) or plain.attention_jvp)(*inputs)
     return do
+
+
+def top_log_probs(
+    logits: Float[Tensor, "N V"], n: int, eos_id: int, suppressed: Int[Tensor, " M"]
+) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"], Float[Tensor, " N"]]:
+    """Return the log-probabilities of each row's `n` most likely tokens, those tokens, and that of ``<eos>``.
+
+    Suppressed tokens, which are distinct, are never among them, as long as there are others. A smaller vocabulary
+    gives fewer.
+    """
+    inputs = logits, n, eos_id, suppressed
+    results: tuple[Tensor, Tensor, Tensor] = (_choose("top_log_probs", *inputs) or plain.top_log_probs)(*inputs)
+    return results
+
+
+def append_key_values(
+    key_cache: Float[Tensor, "B H K E"],
+    value_cache: Float[Tensor, "B H K Ev"],
+    key: Float[Tensor, "B H W E"],
+    value: Float[Tensor, "B H W Ev"],
+    columns: Int[Tensor, "B W"],
+) -> None:
+    """Write W tokens of each row to its columns of the cache."""
+    inputs = key_cache, value_cache, key, value, columns
+    (_choose("append_key_values", *inputs) or plain.append_key_values)(*inputs)
+
+
+def advance_beams(
+    beams: BeamTensors,
+    score: Float[Tensor, "N C"],
+    token: Int[Tensor, "N C"],
+    end: Float[Tensor, " N"],
+    length_penalties: Float[Tensor, " T2"],
+    eos_id: int,
+    n_candidates: int,
+) -> Int[Tensor, "B W"]:
+    """Write the next token of each beam, in place; return the beams they go on from.
+
+    `score`, `token` and `end` are those of `top_log_probs`, of all beams or of the first of each sentence.
+    """
+    inputs = beams, score, token, end, length_penalties, eos_id, n_candidates
+    parents: Tensor = (_choose("advance_beams", *inputs) or plain_beam_update.advance_beams)(*inputs)
+    return parents

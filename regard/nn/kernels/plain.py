@@ -12,6 +12,9 @@ from torch import Tensor
 from regard.nn.kernels.int8_weight import EXACT_COLUMNS, INT8_MAX, Int8Weight, row_maximum
 from regard.nn.mask import AttentionMask
 
+ROWS_PER_CHUNK = 32
+"""Rows of a vocabulary gone through at once: what is worked out of more would not stay in a CPU's cache."""
+
 
 def packed_self_attention(qkv: Float[Tensor, "B T HEEE"], mask: AttentionMask, n_heads: int) -> Float[Tensor, "B T HE"]:
     """Return attention within each segment of packed rows, from q, k and v of all heads side by side.
@@ -172,3 +175,40 @@ def by_head(x: Float[Tensor, "T N HE"], n_heads: int) -> Float[Tensor, "H T N E"
     """Return the heads, which lie side by side, as a leading dimension."""
     heads: Tensor = x.unflatten(-1, (n_heads, -1))
     return heads.permute(2, 0, 1, 3)
+
+
+def top_log_probs(
+    logits: Float[Tensor, "N V"], n: int, eos_id: int, suppressed: Int[Tensor, " M"]
+) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"], Float[Tensor, " N"]]:
+    """Return the log-probabilities of each row's `n` most likely tokens, those tokens, and that of ``<eos>``.
+
+    Suppressed tokens are never among them, as long as there are others.
+    """
+    rows_per_chunk = ROWS_PER_CHUNK if logits.device.type == "cpu" else max(len(logits), 1)
+    parts = [_top_log_probs(rows, n, eos_id, suppressed) for rows in logits.split(rows_per_chunk)]
+    if len(parts) == 1:
+        return parts[0]
+    score, token, end = (torch.cat(part) for part in zip(*parts, strict=True))
+    return score, token, end
+
+
+def _top_log_probs(logits: Tensor, n: int, eos_id: int, suppressed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    log_probs = logits.float().log_softmax(-1)
+    if len(suppressed):
+        log_probs.index_fill_(1, suppressed, -torch.inf)
+    n = min(n, log_probs.shape[1])
+    score, token = log_probs.max(-1, keepdim=True) if n == 1 else log_probs.topk(n)
+    return score, token, log_probs[:, eos_id]
+
+
+def append_key_values(
+    key_cache: Float[Tensor, "B H K E"],
+    value_cache: Float[Tensor, "B H K Ev"],
+    key: Float[Tensor, "B H W E"],
+    value: Float[Tensor, "B H W Ev"],
+    columns: Int[Tensor, "B W"],
+) -> None:
+    """Write W tokens of each row to its columns of the cache."""
+    rows = torch.arange(len(columns), device=columns.device)[:, None]
+    for cache, new in ((key_cache, key), (value_cache, value)):
+        cache.transpose(1, 2)[rows, columns] = new.transpose(1, 2).to(cache.dtype)

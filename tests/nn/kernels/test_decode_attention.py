@@ -1,4 +1,4 @@
-"""The kernel of one query in each row against torch's attention in float64."""
+"""The kernels of one and of a few queries in each row against torch's attention in float64."""
 
 from __future__ import annotations
 
@@ -44,6 +44,38 @@ def test_it_is_attention_at_size(n_rows, n_heads, n_keys, d_head, dtype, toleran
     assert_is_attention(n_rows, n_heads, n_keys, d_head, dtype, tolerance, torch.device("cuda"))
 
 
+def assert_is_attention_of_beams(n_rows, n_heads, n_queries, n_keys, d_head, dtype, tolerance, device, *, shared):
+    """Of queries with a mask each, or one for all, over a cache whose heads lie side by side."""
+    torch.manual_seed(0)
+    q = torch.randn(n_rows, n_queries, 3, n_heads, d_head, device=device).to(dtype)[:, :, 1].transpose(1, 2)
+    k, v = torch.randn(2, n_rows, n_keys, n_heads, d_head, device=device).to(dtype).transpose(2, 3)
+    mask = torch.rand(n_rows, 1, 1 if shared else n_queries, n_keys, device=device) < 0.3
+    mask[..., n_keys // 2 + 1 :] = False
+    mask[..., torch.arange(mask.shape[2]), torch.arange(mask.shape[2]) % (n_keys // 2)] = True
+    with torch.inference_mode():
+        assert decode.supports(q, k, v, mask)
+        found = decode.scaled_dot_product_attention(q, k, v, mask)
+    exact = F.scaled_dot_product_attention(q.double(), k.double(), v.double(), attn_mask=mask)
+    assert_close(found.double(), exact, rtol=0, atol=tolerance * float(exact.abs().max()))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("dtype", "tolerance"), DTYPES)
+@pytest.mark.parametrize("shape", [(2, 2, 4, 150, 16), (1, 3, 17, 40, 24)])
+def test_it_is_attention_of_beams(shape, dtype, tolerance, device, shared):
+    if device.type == "cpu" and dtype == torch.bfloat16:
+        pytest.skip("Triton's interpreter cannot multiply matrices of bfloat16")
+    assert_is_attention_of_beams(*shape, dtype, tolerance, device, shared=shared)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("dtype", "tolerance"), DTYPES)
+@pytest.mark.parametrize("shape", [(512, 8, 5, 320, 64), (1, 8, 4, 256, 64), (3, 12, 32, 1000, 128)])
+def test_it_is_attention_of_beams_at_size(shape, dtype, tolerance, shared):
+    assert_is_attention_of_beams(*shape, dtype, tolerance, torch.device("cuda"), shared=shared)
+
+
 @torch.inference_mode()
 def test_multi_head_attention_takes_it_for_a_step(device, used):
     torch.manual_seed(0)
@@ -71,6 +103,8 @@ def test_it_is_left_alone_where_it_cannot_serve(device):
         assert not decode.supports(q, k, k, mask[:1])
         assert not decode.supports(q, k[:1], k[:1], mask[:1])
         assert not decode.supports(q.double(), k.double(), k.double(), mask)
-        assert not decode.supports(q.expand(2, 4, 2, 64), k, k, mask)
+        assert decode.supports(q.expand(2, 4, 32, 64), k, k, mask)
+        assert not decode.supports(q.expand(2, 4, 33, 64), k, k, mask)
+        assert not decode.supports(q.expand(2, 4, 3, 64), k, k, mask.expand(2, 1, 2, 9))
         assert not decode.supports(q, k, k[..., :32], mask)
         assert not decode.supports(q[..., ::2], k[..., ::2], k[..., ::2], mask)

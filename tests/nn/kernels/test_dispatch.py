@@ -19,8 +19,9 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import regard
+from regard.generate.beam import Beams
 from regard.nn import kernels
-from regard.nn.kernels import dispatch, plain, triton_support
+from regard.nn.kernels import dispatch, plain, plain_beam_update, triton_support
 from regard.nn.kernels.int8_weight import quantize_weight
 from regard.nn.kernels.workspace import PackedWeight
 from regard.nn.loss import IGNORE
@@ -28,7 +29,16 @@ from regard.nn.loss import IGNORE
 ROOM = Path(kernels.__file__).parent
 FILES = [file for _, file, _ in dispatch.TABLE]
 SHARED = {
-    *("__init__", "dispatch", "int8_packing", "int8_weight", "packed_row_blocks", "plain", "tracing"),
+    *(
+        "__init__",
+        "dispatch",
+        "int8_packing",
+        "int8_weight",
+        "packed_row_blocks",
+        "plain",
+        "plain_beam_update",
+        "tracing",
+    ),
     *("triton_support", "workspace"),
 }
 
@@ -49,12 +59,23 @@ def inputs(operation: str) -> tuple[Any, ...]:
         "attention_jvp": lambda: (
             torch.randn(3, 4, 16), None, torch.randn(5, 4, 16), q, k, torch.randn(2, 5, 8), p, torch.randn(2, 3, 8)
         ),
+        "append_key_values": lambda: (
+            torch.zeros(2, 3, 9, 8), torch.zeros(2, 3, 9, 8), q[:, :, None], q[:, :, None], torch.tensor([[4], [8]])
+        ),
+        "top_log_probs": lambda: (torch.randn(3, 40), 6, 2, torch.tensor([0, 1])),
+        "advance_beams": lambda: (
+            Beams.start(torch.tensor([3, 3]), 2, 1, 3),
+            *plain.top_log_probs(torch.randn(4, 40), 4, 2, torch.tensor([0])), torch.ones(5), 2, 4,
+        ),
     }  # fmt: skip
     return drawn[operation]()
 
 
 def copied(given: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(each.clone() if isinstance(each, Tensor) else each for each in given)
+    return tuple(
+        each.clone() if isinstance(each, Tensor) else each.select(torch.arange(2)) if isinstance(each, Beams) else each
+        for each in given
+    )
 
 
 @pytest.mark.parametrize("operation", dispatch.OPERATIONS)
@@ -62,7 +83,8 @@ def copied(given: tuple[Any, ...]) -> tuple[Any, ...]:
 def test_every_operation_gives_what_plain_pytorch_gives(operation: str) -> None:
     given = inputs(operation)
     run = getattr(dispatch, operation)
-    wanted = getattr(plain, "linear" if operation == "prepacked_linear" else operation)
+    names = {"prepacked_linear": "linear"}
+    wanted = getattr(plain_beam_update if operation == "advance_beams" else plain, names.get(operation, operation))
     same = wanted(*copied(given)[:3]) if operation == "prepacked_linear" else wanted(*copied(given))
     assert_close(run(*copied(given)), same)
     with kernels.disabled():
