@@ -6,11 +6,16 @@ models/decoder_state.py generates the tokens of language models so.
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 
 import torch
 from torch import Tensor
 
 from regard.nn.kernels.workspace import Workspace
+
+
+_capturing = Lock()
+"""Held while a graph is captured: a thread that begins to capture synchronizes the device, which ends other captures."""
 
 
 class CudaGraphRunner:
@@ -40,6 +45,7 @@ class CudaGraphRunner:
         graph = torch.cuda.CUDAGraph()
         stream = torch.cuda.Stream(device)  # of its own, for other threads may capture as well
         with (
+            _capturing,
             torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"),
             self._workspace.active(),
         ):
