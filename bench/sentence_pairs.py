@@ -24,6 +24,8 @@ from collections.abc import Iterator
 from itertools import islice, pairwise
 from pathlib import Path
 
+import harness
+
 from regard.text.files import read_lines
 
 SENTENCE_END = re.compile(r"(?<=[.!?]) (?=[\"'A-Z])")
@@ -108,4 +110,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    harness.run_script(main)

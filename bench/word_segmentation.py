@@ -12,6 +12,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import harness
+
 from regard.text.running_text import RunningText
 from regard.text.segmentation_scores import SegmentationCounts
 from regard.text.segmenter_training import train_segmenter
@@ -76,4 +78,4 @@ def show(words: Sequence[TextWord]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    harness.run_script(main)

@@ -96,7 +96,7 @@ def test_synthetic_corpora_depend_on_the_seed(tmp_path: Path) -> None:
     (train, valid, test), sentences = written(0)
     assert (len(train), len(valid), len(test), len(sentences)) == (160, 20, 20, 20)
     assert not {pair.source for pair in train} & {pair.source for pair in (*valid, *test)}
-    assert all(labels[0].startswith("B-") for _, labels in sentences)
+    assert all(sentence.labels[0].startswith("B-") for sentence in sentences)
     assert written(0) == ([train, valid, test], sentences)
     assert written(1)[0] != [train, valid, test]
 

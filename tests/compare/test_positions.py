@@ -83,7 +83,7 @@ def test_tags_of_a_word_depend_on_context() -> None:
     """Otherwise tagging would need no positions."""
     tags: dict[str, set[str]] = {}
     for each in made_up.generate_tagged(500, 3, seed=1):
-        for word, label in zip(*each, strict=True):
+        for word, label in zip(each.words, each.labels, strict=True):
             tags.setdefault(word, set()).add(label)
     several = [word for word, labels in tags.items() if len({label[2:] for label in labels}) > 1]
     assert len(several) > 20
