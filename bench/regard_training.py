@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import models
 
-from regard.data.corpus import DataConfig
+from regard.data.corpus import Corpus, DataConfig
 from regard.data.order import PackedOrder
 from regard.data.store import TokenStore
 from regard.models.blocks import initialise_weights
@@ -51,17 +51,28 @@ def train_regard(
     initialise_weights(model, torch.Generator().manual_seed(0), model_config.init_std)
     lengths = task.example_lengths(store)
     order = PackedOrder(lengths, [length] * lengths.shape[1], n_rows, seed=0)
-    config = RunConfig(
-        task.config,
-        DataConfig(train=(), max_length=length),
-        TokenizerConfig(vocabulary=options.vocabulary),
-        model_config,
-        _train_config(n_rows * length, options.steps, device),
-    )
     with TemporaryDirectory() as folder:
-        directory = RunDirectory(Path(folder))
-        prepared = PreparedRun(directory, config, task, model.to(device), order, order, store, store, device, {})
+        corpus = _write_corpus(Path(folder), task, length)
+        config = RunConfig(
+            task.config,
+            corpus.data,
+            TokenizerConfig(vocabulary=options.vocabulary),
+            model_config,
+            _train_config(n_rows * length, options.steps, device),
+        )
+        run = RunDirectory(Path(folder))
+        prepared = PreparedRun(
+            run, config, task, model.to(device), order, order, store, store, device, corpus, chosen_settings={}
+        )
         yield from _count_logged_tokens(Trainer(prepared))
+
+
+def _write_corpus(folder: Path, task: Task, length: int) -> Corpus:
+    """Return a corpus of an empty file, which a run needs but training on a store does not read."""
+    path = folder / "unread.tsv"
+    path.touch()
+    data = DataConfig(train=(str(path),), max_length=length)
+    return Corpus(task.make_reader(task.config, data), data, "benchmark")
 
 
 def _train_config(batch_tokens: int, log_every: int, device: torch.device) -> TrainConfig:
