@@ -13,9 +13,8 @@ from torch import Tensor
 
 from regard.nn.kernels.workspace import Workspace
 
-
 _capturing = Lock()
-"""Held while a graph is captured: a thread that begins to capture synchronizes the device, which ends other captures."""
+"""Held while a graph is captured: beginning a capture synchronizes the device, which ends those of other threads."""
 
 
 class CudaGraphRunner:
