@@ -60,15 +60,15 @@ def read(path: str) -> list[RunningText]:
 
 def score(name: str, splitter: WordSplitter, texts: Sequence[RunningText], n_errors: int) -> None:
     start, counts = time.process_time(), SegmentationCounts()
-    found = [splitter(text.text) for text in texts]
+    predicted = [splitter(text.text) for text in texts]
     seconds = time.process_time() - start
-    for text, words in zip(texts, found, strict=True):
+    for text, words in zip(texts, predicted, strict=True):
         reference = text.words()
         counts.add(reference, [""] * len(reference), words, [""] * len(words))
     n = counts.n_aligned
     scores = f"precision {counts.precision(n):.4f}  recall {counts.recall(n):.4f}  F1 {counts.f1(n):.4f}"
     print(f"{name:<10}{scores}  {counts.n_found:,} words in {seconds:.2f} s")
-    wrong = [(text, words) for text, words in zip(texts, found, strict=True) if words != text.words()]
+    wrong = [(text, words) for text, words in zip(texts, predicted, strict=True) if words != text.words()]
     for text, words in wrong[:n_errors]:
         print(f"    {show(words)}\n    {show(text.words())}\n")
 

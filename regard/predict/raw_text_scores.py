@@ -23,9 +23,9 @@ def score_raw_text(predictor: TaggingPredictor, sentences: Sequence[TaggedSenten
     if not known:
         return {}
     counts, entities = SegmentationCounts(), EntityScore(0, 0, 0)
-    for (text, labels), found in zip(known, predictor.tag_texts([text.text for text, _ in known]), strict=True):
-        words, found_words = text.words(), [each.text_word for each in found]
-        found_labels = [each.label for each in found]
+    for (text, labels), tagged in zip(known, predictor.tag_texts([text.text for text, _ in known]), strict=True):
+        words, found_words = text.words(), [each.text_word for each in tagged]
+        found_labels = [each.label for each in tagged]
         counts.add(words, labels, found_words, found_labels)
         gold, predicted = _entity_spans(words, labels), _entity_spans(found_words, found_labels)
         sums = zip(entities, (len(gold), len(predicted), len(gold & predicted)), strict=True)

@@ -242,12 +242,12 @@ class ValidationMetrics(ABC):
 
     @property
     def scoring_note(self) -> str:
-        """What the plan says about the metrics, where they need to be explained."""
+        """The note of the plan on the metrics, where they need to be explained."""
         return ""
 
     @property
     def has_final_metrics(self) -> bool:
-        """Whether `compute_final_metrics` has any."""
+        """True if `compute_final_metrics` has any."""
         return False
 
     def compute_final_metrics(self, model: Any, corpus: Corpus, device: torch.device) -> dict[str, float]:

@@ -51,17 +51,17 @@ class SegmentationCounts:
         return 2 * n_right / total if total else 0.0
 
 
-def align_words(reference: Sequence[TextWord], found: Sequence[TextWord]) -> Iterator[tuple[int, int]]:
+def align_words(reference: Sequence[TextWord], predicted: Sequence[TextWord]) -> Iterator[tuple[int, int]]:
     """Yield the indices of the words that two segmentations of one text have in common."""
     i = j = 0
-    while i < len(reference) and j < len(found):
-        span, other_span = reference[i].token, found[j].token
-        is_part, other_is_part = _is_part(reference, i), _is_part(found, j)
+    while i < len(reference) and j < len(predicted):
+        span, other_span = reference[i].token, predicted[j].token
+        is_part, other_is_part = _is_part(reference, i), _is_part(predicted, j)
         if is_part or other_is_part:
             i += not is_part and span.start < other_span.start
             j += not other_is_part and other_span.start < span.start
-            i_end, j_end = _overlap_end(reference, i, found, j, span.end if is_part else other_span.end)
-            forms, other_forms = reference[i:i_end], found[j:j_end]
+            i_end, j_end = _overlap_end(reference, i, predicted, j, span.end if is_part else other_span.end)
+            forms, other_forms = reference[i:i_end], predicted[j:j_end]
             yield from ((i + k, j + m) for k, m in _common_subsequence(forms, other_forms))
             i, j = i_end, j_end
         elif span == other_span:
@@ -79,11 +79,13 @@ def _is_part(words: Sequence[TextWord], index: int) -> bool:
     return any(0 <= other < len(words) and words[other].token == token for other in (index - 1, index + 1))
 
 
-def _overlap_end(reference: Sequence[TextWord], i: int, found: Sequence[TextWord], j: int, end: int) -> tuple[int, int]:
+def _overlap_end(
+    reference: Sequence[TextWord], i: int, predicted: Sequence[TextWord], j: int, end: int
+) -> tuple[int, int]:
     """Return the ends of the words from `i` and `j` on that lie in overlapping tokens, the first of which ends here."""
-    while not (_is_behind(reference, i, end) and _is_behind(found, j, end)):
-        is_next = i < len(reference) and (j >= len(found) or reference[i].token.start <= found[j].token.start)
-        words, index = (reference, i) if is_next else (found, j)
+    while not (_is_behind(reference, i, end) and _is_behind(predicted, j, end)):
+        is_next = i < len(reference) and (j >= len(predicted) or reference[i].token.start <= predicted[j].token.start)
+        words, index = (reference, i) if is_next else (predicted, j)
         if _is_part(words, index):
             end = max(end, words[index].token.end)
         i, j = i + is_next, j + (not is_next)

@@ -26,25 +26,25 @@ from regard.text.word_features import (
     lowercase,
     shape,
 )
-from regard.text.word_segmenter import INSIDE, N_CLASSES, PART, TOKEN, Expansion, WordSegmenter, open_places
+from regard.text.word_segmenter import INSIDE, N_CLASSES, PART, TOKEN, Expansion, WordSegmenter, open_positions
 
 MAX_SENTENCES = 50_000
 """Sentences that a segmenter is learned from, at most: the first ones."""
 N_EPOCHS, MAX_EPOCHS, FEW_EXAMPLES = 6, 50, 20_000
 """Passes over the examples; over few of them more, so that the average of the weights is that of learned ones."""
 RARE_CUT = 0.002
-"""The fraction of places between letters where words begin, below which that is a matter of single words."""
+"""The fraction of positions between letters where words begin, below which that is a matter of single words."""
 PRIOR = 10
 """The weight of the default words before anything is learned: more than the margin of the classifier."""
 FEW_CUTS = 5
-"""As many places between letters where words begin say nothing yet about the others."""
+"""As many positions between letters where words begin say nothing yet about the others."""
 
 Classes = tuple[int, ...]
 Example = TypeVar("Example")
 Answer = TypeVar("Answer", bound=Hashable)
 Question = TypeVar("Question", bound=Hashable)
 Tally = defaultdict[Question, Counter[Answer]]
-"""How often a question got each of its answers."""
+"""The number of times that a question got each of its answers."""
 
 
 def train_segmenter(read: Callable[[], Iterator[RunningText]]) -> WordSegmenter | None:
@@ -133,17 +133,17 @@ def _surfaces(text: RunningText) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 def _find_cut_words(counts: Tally[Chunk, Classes]) -> tuple[bool, frozenset[str]]:
     """Return whether words often begin between letters, and the letters between which they do."""
-    n_places, n_cuts, cut_words = 0, 0, set()
+    n_positions, n_cuts, cut_words = 0, 0, set()
     for chunk, answers in counts.items():
         features = ChunkFeatures(chunk)
         if features.letters is None:
             continue
         start, end = features.letters
         inner = [INSIDE, *_most_frequent(answers)][start + 1 : end]
-        n_places, n_cuts = n_places + len(inner), n_cuts + len(inner) - inner.count(INSIDE)
+        n_positions, n_cuts = n_positions + len(inner), n_cuts + len(inner) - inner.count(INSIDE)
         if any(inner):
             cut_words.add(features.lower[start:end])
-    return n_cuts >= FEW_CUTS + RARE_CUT * n_places, frozenset(cut_words)
+    return n_cuts >= FEW_CUTS + RARE_CUT * n_positions, frozenset(cut_words)
 
 
 def _learn_cuts(counts: Tally[Chunk, Classes], cuts_letters: bool, cut_words: frozenset[str]) -> Weights:
@@ -155,19 +155,20 @@ def _learn_cuts(counts: Tally[Chunk, Classes], cuts_letters: bool, cut_words: fr
     for chunk, answers in counts.items():
         features = ChunkFeatures(chunk)
         is_known = n_examples[features.lower] > 1
-        places = {
-            place: features.around(place, is_known=is_known) for place in open_places(features, cuts_letters, cut_words)
+        positions = {
+            position: features.window_features(position, is_known=is_known)
+            for position in open_positions(features, cuts_letters, cut_words)
         }
-        if places:
-            examples.append((features, places, (TOKEN, *_most_frequent(answers))))
+        if positions:
+            examples.append((features, positions, (TOKEN, *_most_frequent(answers))))
     trainer = PerceptronTrainer(N_CLASSES, {SPLIT_BY_DEFAULT: [0, PRIOR, 0], NOT_SPLIT_BY_DEFAULT: [PRIOR, 0, 0]})
     for epoch in _epochs(examples):
-        for features, places, gold in epoch:
+        for features, positions, gold in epoch:
             before, last, word_start = TOKEN, 0, 0
-            for place, around in places.items():
-                before = before if place == last + 1 else INSIDE
-                before = trainer.learn(around + features.since(place, word_start, before), gold[place])
-                last, word_start = place, place if before != INSIDE else word_start
+            for position, window in positions.items():
+                before = before if position == last + 1 else INSIDE
+                before = trainer.learn(window + features.history_features(position, word_start, before), gold[position])
+                last, word_start = position, position if before != INSIDE else word_start
     return trainer.averaged_weights()
 
 
@@ -199,10 +200,10 @@ def _count_splits(counts: Tally[tuple[str, str, str], int], text: RunningText, a
 
 def _learn_binary(features: Mapping[Question, Sequence[str]], counts: Tally[Question, int]) -> Weights:
     trainer = PerceptronTrainer(2)
-    examples = [(found, int(_most_frequent(counts[question]))) for question, found in features.items()]
+    examples = [(inputs, int(_most_frequent(counts[question]))) for question, inputs in features.items()]
     for epoch in _epochs(examples):
-        for found, gold in epoch:
-            trainer.learn(found, gold)
+        for inputs, gold in epoch:
+            trainer.learn(inputs, gold)
     return trainer.averaged_weights()
 
 

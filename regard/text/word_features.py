@@ -15,7 +15,7 @@ from unicodedata import category
 from regard.text.words import JOINERS, find_words
 
 MAX_AFFIX = 12
-"""Characters of a chunk before or behind a place that are one feature, at most."""
+"""Characters of a chunk before or behind a position that are one feature, at most."""
 NEAR = 3
 """Characters from the ends of a chunk within which the chunks beside it matter."""
 MAX_SHAPE = 8
@@ -91,7 +91,7 @@ def find_chunks(text: str) -> Iterator[tuple[int, Chunk]]:
 
 
 class ChunkFeatures:
-    """The features of every place in a chunk."""
+    """The features of every position in a chunk."""
 
     def __init__(self, chunk: Chunk) -> None:
         self.chunk, self.lower, self.shape = chunk, lowercase(chunk.text), shape(chunk.text)
@@ -99,7 +99,7 @@ class ChunkFeatures:
 
     @cached_property
     def _kind(self) -> str:
-        """Whether the chunk is a link, an address or neither."""
+        """The kind of the chunk: a link, an address, or neither."""
         return "link" if _LINK_REGEX.search(self.lower) else "@" if "@" in self.lower else ""
 
     @cached_property
@@ -118,22 +118,22 @@ class ChunkFeatures:
         match = _LETTERS_REGEX.fullmatch(self.shape)
         return match.span(1) if match else None
 
-    def default_split(self, place: int) -> str:
+    def default_split(self, position: int) -> str:
         """Return the feature that `find_words` begins a word here, or not."""
-        return SPLIT_BY_DEFAULT if place in self._default_starts else NOT_SPLIT_BY_DEFAULT
+        return SPLIT_BY_DEFAULT if position in self._default_starts else NOT_SPLIT_BY_DEFAULT
 
-    def splittable(self, place: int) -> bool:
+    def splittable(self, position: int) -> bool:
         """Return True if a word may begin here: not at a combining mark or joiner, nor behind what joins."""
-        return self.shape[place] != "m" and self.chunk.text[place - 1] != ZERO_WIDTH_JOINER
+        return self.shape[position] != "m" and self.chunk.text[position - 1] != ZERO_WIDTH_JOINER
 
-    def around(self, place: int, *, is_known: bool = True) -> list[str]:
-        """Return the features of a place; the whole chunk is one if it `is_known`, not seen in one example only."""
+    def window_features(self, position: int, *, is_known: bool = True) -> list[str]:
+        """Return the features of a position; the whole chunk is one if it `is_known`, not seen in one example only."""
         chunk, n, low = self.chunk, len(self.lower), self.lower
-        p, s, i = self._padded, self._padded_shape, place + 3
+        p, s, i = self._padded, self._padded_shape, position + 3
         pair = s[i - 1 : i + 1]
-        found = [
-            self.default_split(place),
-            f"{self.default_split(place)}{pair}",
+        features = [
+            self.default_split(position),
+            f"{self.default_split(position)}{pair}",
             f"a{p[i - 1]}",
             f"b{p[i - 2 : i]}",
             f"c{p[i - 3 : i]}",
@@ -150,25 +150,25 @@ class ChunkFeatures:
             f"n{pair}{self._outline}",
             f"A{pair}{self._kind}",
         ]
-        if place <= MAX_AFFIX:
-            found += (f"s{low[:place]}", f"t{self.shape[:place]}")
-        if n - place <= MAX_AFFIX:
-            found += (f"u{low[place:]}", f"v{self.shape[place:]}")
-        if n - place <= NEAR:
-            found += (f"w{chunk.behind}\n{low[place:]}", f"x{chunk.behind}\n{p[i - 3 :]}")
-        if place < NEAR:
-            found.append(f"y{chunk.before}\n{low[: place + 1]}")
+        if position <= MAX_AFFIX:
+            features += (f"s{low[:position]}", f"t{self.shape[:position]}")
+        if n - position <= MAX_AFFIX:
+            features += (f"u{low[position:]}", f"v{self.shape[position:]}")
+        if n - position <= NEAR:
+            features += (f"w{chunk.behind}\n{low[position:]}", f"x{chunk.behind}\n{p[i - 3 :]}")
+        if position < NEAR:
+            features.append(f"y{chunk.before}\n{low[: position + 1]}")
         if is_known:
-            found += (f"z{place}\n{low}", f"Z{place}{chunk.behind}\n{low}")
-        return found
+            features += (f"z{position}\n{low}", f"Z{position}{chunk.behind}\n{low}")
+        return features
 
-    def since(self, place: int, word_start: int, before: int) -> list[str]:
-        """Return the features that depend on where the word so far began, and on the class of the place before."""
-        pair, word = self._padded_shape[place + 2 : place + 4], self.lower[word_start:place]
-        found = [f"o{before}{pair}", f"p{word[:4]}\n{pair}", f"q{min(4, place - word_start)}{pair}"]
-        if place - word_start <= MAX_AFFIX:
-            found.append(f"r{word}\n{self.lower[place]}")
-        return found
+    def history_features(self, position: int, word_start: int, before: int) -> list[str]:
+        """Return the features that depend on where the word so far began, and on the class of the position before."""
+        pair, word = self._padded_shape[position + 2 : position + 4], self.lower[word_start:position]
+        features = [f"o{before}{pair}", f"p{word[:4]}\n{pair}", f"q{min(4, position - word_start)}{pair}"]
+        if position - word_start <= MAX_AFFIX:
+            features.append(f"r{word}\n{self.lower[position]}")
+        return features
 
 
 def join_features(before: str, chunk: str, behind: str, is_joined: bool) -> list[str]:

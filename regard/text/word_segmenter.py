@@ -109,13 +109,13 @@ class WordSegmenter:
         for number, (chunk_start, chunk) in enumerate(chunks):
             is_joined = bool(starts and self.joins) and self._is_joined(chunks, number, is_joined)
             first = INSIDE if is_joined else TOKEN
-            for place, kind in enumerate([first, *self._classify(chunk)], chunk_start):
+            for position, kind in enumerate([first, *self._classify(chunk)], chunk_start):
                 if kind == TOKEN and starts:
-                    yield Span(starts[0], end if place == chunk_start else place), starts
+                    yield Span(starts[0], end if position == chunk_start else position), starts
                 if kind == TOKEN:
-                    starts = [place]
+                    starts = [position]
                 elif kind == PART:
-                    starts.append(place)
+                    starts.append(position)
             end = chunk_start + len(chunk.text)
         if starts:
             yield Span(starts[0], end), starts
@@ -136,14 +136,16 @@ class WordSegmenter:
 
     def _cut(self, chunk: Chunk) -> list[int]:
         features, classes, word_start = ChunkFeatures(chunk), [TOKEN], 0
-        places = set(open_places(features, self.cuts_letters, self.cut_words))
-        for place in range(1, len(chunk.text)):
+        positions = set(open_positions(features, self.cuts_letters, self.cut_words))
+        for position in range(1, len(chunk.text)):
             kind = INSIDE
-            if place in places:
-                found = features.around(place) + features.since(place, word_start, classes[-1])
-                kind = classify(self.cuts, found, N_CLASSES)
+            if position in positions:
+                inputs = features.window_features(position) + features.history_features(
+                    position, word_start, classes[-1]
+                )
+                kind = classify(self.cuts, inputs, N_CLASSES)
             if kind != INSIDE:
-                word_start = place
+                word_start = position
             classes.append(kind)
         return classes[1:]
 
@@ -195,10 +197,10 @@ def match_case(surface: str, forms: Sequence[str]) -> Sequence[str]:
     return [forms[0][:1].upper() + forms[0][1:], *forms[1:]] if surface[:1].isupper() else forms
 
 
-def open_places(features: ChunkFeatures, cuts_letters: bool, cut_words: frozenset[str]) -> Iterator[int]:
-    """Yield the places of a chunk where a word may begin, for all that is known without the weights."""
+def open_positions(features: ChunkFeatures, cuts_letters: bool, cut_words: frozenset[str]) -> Iterator[int]:
+    """Yield the positions of a chunk where a word may begin, for all that is known without the weights."""
     start, end = features.letters or (0, 0)
     is_whole = bool(end) and not cuts_letters and features.lower[start:end] not in cut_words
-    for place in range(1, len(features.chunk.text)):
-        if not (is_whole and start < place < end) and features.splittable(place):
-            yield place
+    for position in range(1, len(features.chunk.text)):
+        if not (is_whole and start < position < end) and features.splittable(position):
+            yield position

@@ -46,9 +46,9 @@ def test_from_texts_to_translations(regard: Regard, teacher: Path, text: str) ->
     assert any(line.startswith("done: BLEU 100") for line in lines)
     assert regard("translate", "student", *SOURCES)[0].splitlines() == TARGETS
     assert f"distilled_from {teacher}" in " ".join(regard("info", "student")[0].split())
-    again, said = regard(*command, "--resume")
+    again, err = regard(*command, "--resume")
     assert again == "student\n"
-    assert "nothing to do: this run ended at step 60" in said
+    assert "nothing to do: this run ended at step 60" in err
     assert regard("train", "student/config.toml", "--out", "student", "--resume")[0] == "student\n"
 
 

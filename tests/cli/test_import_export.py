@@ -93,7 +93,7 @@ def test_errors(fail: Fail, run: Path) -> None:
 def test_trained_translator_becomes_a_pegasus(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its norms come first and its sines and cosines alternate, as by default."""
     run_command("export", "run", "--out", "hf", "--licence", "mit")
-    said = capsys.readouterr().err
-    assert said.startswith("transformers gives the same; largest differences: logits ")
+    err = capsys.readouterr().err
+    assert err.startswith("transformers gives the same; largest differences: logits ")
     assert json.loads(Path("hf/config.json").read_text())["architectures"] == ["PegasusForConditionalGeneration"]
     assert open_model(Path("hf"))[0].model.positions == "sinusoidal-halves"

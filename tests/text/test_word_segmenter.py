@@ -87,14 +87,14 @@ def test_with_little_data_words_are_cut_as_by_default() -> None:
         assert [(word.start, word.end) for word in segmenter(text)] == find_words(text)
 
 
-TEXTS = st.text(
+RUNNING_TEXTS = st.text(
     st.one_of(
         st.characters(exclude_categories=["Cs"]), st.sampled_from(" \n\t.,'’-@/:do n'tcanU.S.d\u0301\u200d\u00ad")
     )
 )
 
 
-@given(TEXTS, st.sampled_from(["en", "fr"]))
+@given(RUNNING_TEXTS, st.sampled_from(["en", "fr"]))
 def test_words_cover_exactly_what_is_not_white_space(text: str, language: str) -> None:
     tokens = list(dict.fromkeys(word.token for word in SEGMENTERS[language](text)))
     covered = [place for token in tokens for place in range(*token) if not text[place].isspace()]
@@ -102,7 +102,7 @@ def test_words_cover_exactly_what_is_not_white_space(text: str, language: str) -
     assert all(not (text[token.start].isspace() or text[token.end - 1].isspace()) for token in tokens)
 
 
-@given(TEXTS, st.sampled_from(["en", "fr"]))
+@given(RUNNING_TEXTS, st.sampled_from(["en", "fr"]))
 def test_offsets_are_those_of_the_forms(text: str, language: str) -> None:
     words = SEGMENTERS[language](text)
     for word in words:
@@ -111,7 +111,7 @@ def test_offsets_are_those_of_the_forms(text: str, language: str) -> None:
             assert text[word.start : word.end] == word.form
 
 
-@given(TEXTS)
+@given(RUNNING_TEXTS)
 def test_no_word_begins_with_a_combining_mark_within_a_chunk(text: str) -> None:
     for word in SEGMENTERS["en"](text):
         if word.start and not text[word.start - 1].isspace():

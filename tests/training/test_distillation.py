@@ -367,8 +367,8 @@ def test_changed_teacher_is_refused(refused: Refused, tmp_path: Path) -> None:
 
 
 def test_faults_are_refused_before_anything_is_written(refused: Refused, tmp_path: Path) -> None:
-    empty, blank = write_lines(tmp_path / "empty", []), write_lines(tmp_path / "blank", ["", " "])
-    for text in (empty, blank):
+    no_lines, spaces = write_lines(tmp_path / "empty", []), write_lines(tmp_path / "blank", ["", " "])
+    for text in (no_lines, spaces):
         assert refused(text, error=DataError) == f"{text}: no text; give one text per line"
     message = refused(error=ConfigError, recipe={"data": {"train": ["x"]}})
     assert message == "recipe: data.train of a student is given by TEXT; leave it out of the recipe"
