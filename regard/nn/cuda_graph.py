@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.nn.kernels.workspace import Workspace
 
 _capturing = Lock()
-"""Held while a graph is captured: beginning a capture synchronizes the device, which ends those of other threads."""
+"""Held while a graph is captured: whoever begins to capture synchronizes the device, which breaks other captures."""
 
 
 class CudaGraphRunner:
