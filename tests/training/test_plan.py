@@ -112,7 +112,15 @@ def test_resumed_run_is_planned_from_its_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "line"),
     [
-        ({"norm": "pre"}, 'export     not as Hugging Face Marian: model.norm = "pre": Marian has only "post"'),
+        (
+            {"norm": "pre", "positions": "rotary"},
+            'export     not as Hugging Face Pegasus: model.positions = "rotary": Pegasus has only "sinusoidal-halves"',
+        ),
+        (
+            {"norm": "post", "positions": "rotary"},
+            'export     not as Hugging Face Marian: model.positions = "rotary": Marian has only "sinusoidal-halves"',
+        ),
+        ({"norm": "pre"}, None),
         ({"norm": "post", "positions": "sinusoidal-halves"}, None),
     ],
 )
