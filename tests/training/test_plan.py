@@ -112,7 +112,11 @@ def test_resumed_run_is_planned_from_its_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "line"),
     [
-        ({"norm": "pre"}, 'export     not as Hugging Face Marian: model.norm = "pre": Marian has only "post"'),
+        (
+            {"positions": "rotary"},
+            'export     not as Hugging Face Pegasus: model.positions = "rotary": Pegasus has only "sinusoidal-halves"',
+        ),
+        ({"norm": "pre"}, None),
         ({"norm": "post", "positions": "sinusoidal-halves"}, None),
     ],
 )
