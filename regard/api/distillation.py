@@ -51,6 +51,7 @@ def distill(
     batch: int | None = None,
     max_ratio: float = DistillationConfig.max_ratio,
     device: str = "auto",
+    precision: str = "auto",
     resume: bool = False,
     where: str = "recipe",
 ) -> TrainingRun:
@@ -72,6 +73,7 @@ def distill(
         beam, alpha, batch: The teacher's search, as in `Translator.translate`.
         max_ratio: Leave out translations if the numbers of tokens of both sides have a larger ratio.
         device: As in `regard.train`.
+        precision: What the teacher computes in, as in `regard.load`.
         resume: Continue the distillation in `out`; the result is that of one that was never interrupted.
         where: The name of the recipe in error messages, for tables.
 
@@ -94,6 +96,7 @@ def distill(
         alpha=alpha,
         batch=batch,
         max_ratio=max_ratio,
+        precision=precision,
     )
     given, where = _read_student_recipe(recipe, where)
     given = _add_options(given, preset, split_data(valid) if valid else [], where)
@@ -143,7 +146,7 @@ def _translate_texts(
         distillation.clean_up()
         return _complete_recipe(distillation, given, device, where)
     distillation.config.paths()
-    teacher = _load_teacher(distillation.teacher, device)
+    teacher = _load_teacher(distillation, device)
     tables = _complete_recipe(distillation, given, device, where)
     if not distillation.is_begun:
         distillation.begin(device)
@@ -169,8 +172,9 @@ def _complete_recipe(
     return tables
 
 
-def _load_teacher(path: str, device: torch.device) -> Translator:
-    model = load(path, device=str(device))
+def _load_teacher(distillation: Distillation, device: torch.device) -> Translator:
+    path = distillation.teacher
+    model = load(path, device=str(device), precision=distillation.config.precision)
     if not isinstance(model, Translator):
         kind = type(model).__name__
         raise InputError(f"{path}: a {kind}, not a translator; name a model as the teacher that translates")

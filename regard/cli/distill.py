@@ -26,6 +26,7 @@ from regard.cli.options import (
     BeamOption,
     ColumnsOption,
     DeviceOption,
+    PrecisionOption,
     SkipEmptyOption,
     drop_none,
     split_commas,
@@ -71,6 +72,7 @@ def distill(
     skip_empty: SkipEmptyOption = False,
     seed: Annotated[int | None, typer.Option(help="Seed of all random numbers of the training.")] = None,
     device: DeviceOption = "auto",
+    precision: PrecisionOption = "auto",
 ) -> None:
     from regard import config
     from regard.api.distillation import distill as start_distillation
@@ -98,6 +100,7 @@ def distill(
             skip_empty=skip_empty,
             beam=beam,
             device=device,
+            precision=precision,
             resume=resume,
             where=recipe or "distill",
             **search,

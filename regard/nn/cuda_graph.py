@@ -13,9 +13,8 @@ from torch import Tensor
 
 from regard.nn.kernels.workspace import Workspace
 
-
 _capturing = Lock()
-"""Held while a graph is captured: a thread that begins to capture synchronizes the device, which ends other captures."""
+"""Held while a graph is captured: whoever begins to capture synchronizes the device, which breaks other captures."""
 
 
 class CudaGraphRunner:

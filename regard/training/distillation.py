@@ -68,6 +68,7 @@ class DistillationConfig:
     alpha: float = DecodingConfig.alpha
     batch: int | None = None
     max_ratio: Annotated[float, MAX_RATIOS] = 3.0
+    precision: str = "auto"
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -30,7 +30,7 @@ def write(name: str, content: str | bytes) -> str:
 
 def test_unknown_verb(fail: Fail) -> None:
     assert fail("trian") == "unknown verb 'trian'; did you mean 'train'?"
-    assert fail("zzz").startswith("unknown verb 'zzz'; known: demo, train, translate, ")
+    assert fail("zzz").startswith("unknown verb 'zzz'; known: demo, train, distill, translate, ")
 
 
 @pytest.mark.parametrize("verb", ["train", "translate", "evaluate", "info"])
@@ -82,7 +82,7 @@ def test_invalid_recipes(fail: Fail, folder: Path) -> None:
         ("[modle]\nd_model = 1\n", "unknown table 'modle'; did you mean 'model'?"),
         (
             '[task]\nname = "sing"\n',
-            "task.name = 'sing' is unknown; known: translate, pretrain, classify, tag, qa, lm, vectors",
+            "task.name = 'sing' is unknown; known: translate, pretrain, classify, tag, qa, embed, lm, vectors",
         ),
     ):
         task = "" if "[task]" in text else '[task]\nname = "translate"\n'

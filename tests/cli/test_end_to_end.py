@@ -188,7 +188,9 @@ def test_evaluate(regard: Terminal, model: Path, tmp_path: Path) -> None:
 
 def test_info(regard: Terminal, model: Path) -> None:
     (about,) = regard.json("info", model, "--json")
-    assert about.keys() == {"task", "architecture", "parameters", "vocabulary", "config", "training", "kernels"}
+    assert about.keys() == {
+        *("task", "architecture", "parameters", "vocabulary", "precision", "config", "training", "kernels"),
+    }
     assert (about["task"], about["architecture"], about["vocabulary"]) == ("translate", "transformer", 266)
     assert about["config"].keys() == {"task", "data", "tokenizer", "model", "train"}
     assert about["config"]["task"]["source_lang"] == "digits"
