@@ -95,9 +95,10 @@ def lines(texts: Iterable[str]) -> str:
 
 
 def conllu(pair: cldr.Pair) -> str:
-    """Write a sentence in CoNLL-U, with the tags NUM and X."""
+    """Write a sentence in CoNLL-U with its running text, and the tags NUM and X."""
     tagged = ((word, "NUM" if word[0].isdigit() else "X") for word in pair.source.split())
-    return lines("\t".join([str(n), word, "_", tag, *"______"]) for n, (word, tag) in enumerate(tagged, 1))
+    rows = ("\t".join([str(n), word, "_", tag, *"______"]) for n, (word, tag) in enumerate(tagged, 1))
+    return lines([f"# text = {' '.join(pair.source.split())}", *rows])
 
 
 def conll(pair: cldr.Pair) -> str:

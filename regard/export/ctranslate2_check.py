@@ -67,7 +67,8 @@ def compare_translator(directory: Path, source: SourceModel, comparison: Compari
     )
     best = predictor.generate([ids for ids, _ in pairs], DecodingConfig(beam=1))
     for (ids, _), own, result in zip(pairs, best, written, strict=True):
-        here = own[0].ids[: most - own[0].is_truncated]  # at its limit, the last token is a forced end
+        n_chosen = len(own[0].ids) - own[0].is_truncated  # at its limit, the last token is a forced end
+        here = own[0].ids[: min(most, n_chosen)]
         theirs = [target.token_to_id(token) for token in result.hypotheses[0][len(prefix) :]]
         _check_translation(predictor, ids, here, [*theirs, special.eos_id][: len(here)], comparison)
 

@@ -54,6 +54,8 @@ def test_export_of_sentence_transformers_files(folder: Path) -> None:
         "word_embedding_dimension": 30,
         "pooling_mode_cls_token": False,
         "pooling_mode_mean_tokens": True,
+        "pooling_mode_max_tokens": False,
+        "pooling_mode_lasttoken": False,
     }
     kinds = [each["type"].rpartition(".")[2] for each in json.loads(Path("back/modules.json").read_text())]
     assert kinds == ["Transformer", "Pooling"]

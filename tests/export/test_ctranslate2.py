@@ -17,9 +17,11 @@ from regard.data.labels import Labels
 from regard.errors import InputError
 from regard.export import export_model
 from regard.export.comparison import Comparison
+from regard.export.ctranslate2_check import N_GREEDY_TOKENS
 from regard.export.ctranslate2_format import CTranslate2Format
 from regard.export.exporting import write_and_compare
 from regard.export.source_model import SourceModel
+from regard.generate import DecodingConfig
 from regard.models.recurrent.config import RecurrentSeq2SeqConfig
 from regard.tasks.classify import ClassificationTask, ClassifyConfig
 from regard.tasks.pretrain import PretrainConfig, PretrainingTask
@@ -54,6 +56,17 @@ def describe(shape: dict[str, Any]) -> str:
 def test_translators_give_the_same(shape: dict[str, Any], tmp_path: Path) -> None:
     comparison = differences(translator(**shape), tmp_path)
     assert 0 < comparison.largest["log-probabilities"] < 1e-5
+
+
+def test_greedy_translations_cut_at_a_limit_are_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where regard stops before the engine does, its forced end is no token that differs."""
+    monkeypatch.setattr("regard.predict.translation.MAX_EXTRA_TOKENS", 2)
+    source = translator()
+    task: Any = source.task
+    predictor = task.make_predictor(source.network, torch.device("cpu"))
+    written = predictor.generate([ids for ids, _ in source.sample_pairs()], DecodingConfig(beam=1))
+    assert any(each[0].is_truncated and len(each[0].ids) < N_GREEDY_TOKENS for each in written)
+    differences(source, tmp_path)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned", "relative", "relative-values", "rotary", "none"])

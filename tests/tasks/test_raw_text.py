@@ -89,8 +89,9 @@ def test_the_plan_says_what_is_scored(corpus: Path, tmp_path: Path) -> None:
     lines = make_plan(ready(recipe(corpus), tmp_path / "run")).lines()
     assert "scores     on given words; at the end also on running text (learned from 14 sentences" in "\n".join(lines)
     conll = tmp_path / "data.conll"
-    conll.write_text("a X\nb Y\n\n" * 20)
-    lines = make_plan(ready(merged(recipe(conll), {"tokenizer": {"vocabulary": 9}}), tmp_path / "other")).lines()
+    words = [word.form for each in ENGLISH for word in each.words()]
+    conll.write_text("".join(f"{word} {label(word)}\n\n" for word in words))
+    lines = make_plan(ready(recipe(conll), tmp_path / "other")).lines()
     assert "scores     on given words; the training data has no running text" in "\n".join(lines)
     assert not (tmp_path / "other" / SEGMENTER_FILE).exists()
 
@@ -113,7 +114,8 @@ def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_conllu_as_output(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    written = output(capsys, str(run), "They don't.", "", "He can.", "--format", "conllu")
+    (tmp_path / "texts").write_text("They don't.\n\nHe can.\n")
+    written = output(capsys, str(run), "--file", str(tmp_path / "texts"), "--format", "conllu")
     (tmp_path / "out.conllu").write_text(written)
     sentences = list(read_tagged_sentences([str(tmp_path / "out.conllu")], with_text=True))
     assert [each.text and each.text.text for each in sentences] == ["They don't.", "He can."]

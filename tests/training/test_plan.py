@@ -113,12 +113,8 @@ def test_resumed_run_is_planned_from_its_step(tmp_path: Path) -> None:
     ("model", "line"),
     [
         (
-            {"norm": "pre", "positions": "rotary"},
+            {"positions": "rotary"},
             'export     not as Hugging Face Pegasus: model.positions = "rotary": Pegasus has only "sinusoidal-halves"',
-        ),
-        (
-            {"norm": "post", "positions": "rotary"},
-            'export     not as Hugging Face Marian: model.positions = "rotary": Marian has only "sinusoidal-halves"',
         ),
         ({"norm": "pre"}, None),
         ({"norm": "post", "positions": "sinusoidal-halves"}, None),
