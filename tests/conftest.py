@@ -49,9 +49,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def begun_anew() -> None:
-    """Shapes are checked again, and a warning, which is said once a process, is said once a test."""
+    """Shapes are checked again, a warning, said once a process, is said once a test, and there is one thread again.
+
+    Libraries and benchmarks may leave another number behind; a fork of this process would wait for threads it lacks.
+    """
     from regard import progress
 
+    torch.set_num_threads(1)
     shapes.begin()
     progress._warned.clear()
 

@@ -20,6 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 REFUSED = 2
 """The exit status of a command that refuses its input."""
 
@@ -84,6 +86,7 @@ def run_isolated(call: Callable[[], object], *, seconds: float = WAIT_SECONDS) -
 def _become(call: Callable[[], object], out: Path, err: Path, working_directory: Path) -> None:
     status = 1
     try:
+        torch.set_num_threads(1)  # a fork has none of the threads that its parent may have computed with
         os.chdir(working_directory)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for descriptor, path in ((1, out), (2, err)):
