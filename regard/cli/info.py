@@ -1,6 +1,6 @@
 """Describe a model: its task, parameters, vocabulary, recipe and training, finished or not.
 
-With --precision int8 also the error that int8 makes: how much the outputs for random tokens change, relative to them.
+With --precision int8 also the relative error of int8: the change of the outputs for random tokens, divided by them.
 """
 
 from __future__ import annotations

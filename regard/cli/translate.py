@@ -45,8 +45,8 @@ ENGINES = ("local", "ctranslate2")
 EngineOption = Annotated[
     str,
     typer.Option(
-        help="What translates: local, which is regard itself, or ctranslate2, whose MODEL may also be a directory that "
-        "`regard export --to ctranslate2` wrote; it gives no word alignment."
+        help="The engine that translates: local (regard) or ctranslate2, for which MODEL may also be a directory that "
+        "`regard export --to ctranslate2` wrote; ctranslate2 gives no word alignments."
     ),
 ]
 
