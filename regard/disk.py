@@ -35,7 +35,7 @@ RESTORE = "restore it from a copy"
 
 
 def check_path_is_utf8(path: Path, error_type: type[RegardError] = InputError) -> None:
-    """Refuse a path with other bytes, which cannot stand in a recipe, and which the library of weights cannot open."""
+    """Refuse a path that is not UTF-8: it cannot be written into a recipe, and safetensors cannot open it."""
     if has_surrogate(str(path)):
         raise error_type(f"{escape_unprintable(str(path))}: this path is not UTF-8; rename it")
 

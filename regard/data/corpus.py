@@ -38,7 +38,7 @@ ENCODING_CHUNK_SIZE = 4096
 """Examples encoded at once, at most."""
 
 ENCODING_CHUNK_BYTES = 1 << 21
-"""Bytes of the examples encoded at once, from which on no more are added; their ids take several times as much."""
+"""Bytes of the examples encoded at once, from which no more are added; their ids take several times as much."""
 
 MIN_ROW_WIDTH = 8
 """Positions of the narrowest rows."""
@@ -269,7 +269,7 @@ def write_store(
 
 
 def chunk_examples(examples: Iterable[Example], chunk_bytes: int = ENCODING_CHUNK_BYTES) -> Iterator[list[Example]]:
-    """Yield the examples in lists of a few thousand, or of fewer that have so many bytes."""
+    """Yield the examples in lists of a few thousand, or of fewer that have that many bytes."""
     chunk: list[Example] = []
     n_bytes = 0
     for example in examples:

@@ -81,7 +81,7 @@ class Labels:
         """Return the message about a label absent from training; the empty string for others."""
         if name in self._index_by_name:
             return ""
-        unknown = f"the label '{name[:40]}' was not there in training; known: {self.format_names()}"
+        unknown = f"the label '{name[:40]}' does not occur in the training data; known: {self.format_names()}"
         return f"{unknown}; correct it, leave it out, or train with examples of it"
 
     def format_names(self, max_names: int = 12) -> str:

@@ -1,6 +1,7 @@
 """Export of a model: write it for another engine, run it there beside regard, and keep it if it is the same model.
 
-Everything is written into a directory aside, which is removed if anything fails; its files are moved into place last.
+Everything is written into a temporary directory, which is removed if anything fails; its files are moved into place
+last.
 """
 
 from __future__ import annotations

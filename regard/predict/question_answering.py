@@ -1,4 +1,4 @@
-"""Question answering by span: the part of a context that answers a question, or that there is none.
+"""Question answering by span: the part of a context that answers a question, or "no answer".
 
 The start and the end of a span have the probabilities ``softmax(s)_i`` and ``softmax(e)_j`` over the context tokens of
 a window and [CLS], which stands for no answer in it; ``P(span) = softmax(s)_i softmax(e)_j`` with i <= j (Devlin et al.

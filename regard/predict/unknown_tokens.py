@@ -1,6 +1,6 @@
 """Counts of unknown tokens: characters absent from the vocabulary (text/tokenizer_training.py, "characters").
 
-A text may come in any number of parts; what is said of it is said once, and counts all of it.
+A text may arrive in any number of parts; a single warning counts the unknown tokens of all of them.
 """
 
 from __future__ import annotations

@@ -289,5 +289,5 @@ class Task(RecipeSchema, VocabularyOwner, ExampleBatcher, TrainingObjective, Val
     """One kind of thing to learn from text: all parts of the interface."""
 
     def with_max_length(self, max_length: int) -> Task:
-        """Return the task with inputs cut to so many positions; itself, where it cannot cut them."""
+        """Return the task with inputs truncated to that many positions; the task itself if it cannot truncate them."""
         return self

@@ -1,7 +1,8 @@
 """Parquet files: chosen columns as text, or whole rows, a few rows at a time.
 
-Compression and dictionaries make a small file hold gigabytes: what the file says of its pages is checked before one is
-decompressed, and so few rows are read at once that the largest accepted values fit (limits.py). Called by tables.py.
+Compression and dictionaries make a small file hold gigabytes: what the file declares about its pages is checked before
+any is decompressed, and so few rows are read at once that the largest accepted values fit (limits.py). Called by
+tables.py.
 """
 
 from __future__ import annotations

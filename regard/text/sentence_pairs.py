@@ -183,11 +183,11 @@ def _reject_header(path: str, table: Iterator[TableRow]) -> Iterator[TableRow]:
 
 
 def _reject_invalid_scores(path: str, table: Iterator[TableRow]) -> Iterator[TableRow]:
-    """Yield the rows; a complete one whose score is no finite number is an error."""
+    """Yield the rows; a complete one whose score is not a finite number is an error."""
     for line, values in table:
         if all(map(str.strip, values)) and not _is_score(values[2]):
             fix = "correct it, or name the columns if this line is a header, as in dev.tsv:first,second,similarity"
-            raise DataError(path, f"the score '{values[2][:40]}' is no finite number; {fix}", line)
+            raise DataError(path, f"the score '{values[2][:40]}' is not a finite number; {fix}", line)
         yield TableRow(line, values)
 
 

@@ -160,7 +160,7 @@ def _read_complete(reader: _RecordReader, skip_empty: bool) -> Iterator[Question
             name = "context" if example.question.strip() else "question"
             raise reader.fault(record, f"empty {name}; drop the question or pass --skip-empty")
     if n_kept == 0:
-        raise DataError(reader.path, "no questions; not one has a question and a context")
+        raise DataError(reader.path, "no questions; none has a question and a context")
     if n_empty:
         counts = f"left out {n_empty:,} of {n_kept + n_empty:,} questions"
         progress.warn(f"{reader.path}: {counts}: empty question or context")

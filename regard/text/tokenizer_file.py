@@ -1,4 +1,4 @@
-"""The file tokenizer.json: the only place where one that others wrote is given to the library ``tokenizers``.
+"""The file tokenizer.json: the only place where a file from elsewhere is passed to the ``tokenizers`` library.
 
 The library is written in Rust. It trusts the file: an id of four billion may abort the process, and other values make
 it panic, which is no `Exception` in Python and prints a report to standard error. So the ids, the sizes and the

@@ -124,7 +124,7 @@ class CheckpointManager:
         return self._identify() == self._last_identity
 
     def _identify(self) -> tuple[int, int] | None:
-        """Return what tells the file of one checkpoint from that of another."""
+        """Return the identity of the checkpoint file, which differs for every checkpoint."""
         stat = self.checkpoint_path.stat() if self.checkpoint_path.exists() else None
         return (stat.st_ino, stat.st_mtime_ns) if stat is not None else None
 

@@ -98,7 +98,7 @@ class Trainer:
         self._last_report_time = time.monotonic()
 
     def _replace_missing_weights(self) -> None:
-        """Keep the best weights from the last checkpoint on, whose own take the place of those that are missing."""
+        """Replace missing best weights by those of the last checkpoint, until there are better ones."""
         progress, path = self.progress, self.prepared.directory.weights_path
         warn(f"{path}: missing; the weights of step {progress.step:,} replace it, until there are better ones")
         progress.best = progress.best_loss = None
@@ -118,7 +118,7 @@ class Trainer:
         )
 
     def _cache_frozen_features(self) -> None:
-        """Compute what a frozen encoder says of all texts, if they will be read more than once and fit the memory."""
+        """Compute the outputs of a frozen encoder for all texts, if they are read more than once and fit in memory."""
         plan = plan_cache(self.prepared)
         if plan is not None and plan.is_used and self._training_view is self.prepared:
             with convert_out_of_memory_errors(self.config):
@@ -150,7 +150,9 @@ class Trainer:
         """Refuse to go on if another process took the lock between two calls of `train` and trained further."""
         if not self.checkpoints.is_last_checkpoint():
             path = self.prepared.directory.path
-            raise CheckpointError(f"{path}: trained further by another process meanwhile; resume the run anew")
+            raise CheckpointError(
+                f"{path}: was trained further by another process in the meantime; resume the run again"
+            )
 
     def _train(self) -> Iterator[TrainingEvent]:
         self.progress.finished, self.progress.skipped_in_a_row, self._stop_signal = False, 0, 0

@@ -220,10 +220,10 @@ def _build_task(recipe: PartialRecipe, provisional: RunConfig, corpus: Corpus, r
 def _check_vocabulary(requested: int, actual: int) -> None:
     """Refuse a vocabulary size that the text does not give."""
     if actual < requested:
-        problem = f"{requested:,} asked, but this text gives at most {actual:,} subwords"
+        problem = f"{requested:,} requested, but this text gives at most {actual:,} subwords"
         raise ConfigError(f"tokenizer.vocabulary: {problem}; ask for {actual:,} or fewer, or leave it out")
     if actual > requested:
-        problem = f"{requested:,} asked, but the characters of this text alone are {actual:,} tokens"
+        problem = f"{requested:,} requested, but the characters of this text alone are {actual:,} tokens"
         raise ConfigError(f"tokenizer.vocabulary: {problem}; ask for at least that many, or leave it out")
 
 

@@ -114,7 +114,7 @@ def test_invalid_settings(fail: Fail) -> None:
         == "train translate: model.dropout = 1.5; expected 0 or more and less than 1"
     )
     assert fail(*command, "tokenizer.vocabulary=99999").startswith(
-        "tokenizer.vocabulary: 99,999 asked, but this text gi"
+        "tokenizer.vocabulary: 99,999 requested, but this text gi"
     )
     assert not Path("x").exists()
 
@@ -168,9 +168,7 @@ def test_parallel_files_of_different_length(fail: Fail, run: Path) -> None:
 def test_empty_files_and_lines(fail: Fail, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write("empty.src", "")
     write("empty.tgt", "")
-    assert failing_data(fail, "empty.src", "empty.tgt") == (
-        "empty.src: no pairs; not one line holds a source and a target"
-    )
+    assert failing_data(fail, "empty.src", "empty.tgt") == ("empty.src: no pairs; no line has a source and a target")
     assert fail("translate", run, "--file", "empty.src") == "empty.src: no texts; give one per line"
     pairs = digits(30)
     pairs[16] = (pairs[16][0], "")

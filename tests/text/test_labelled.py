@@ -259,9 +259,9 @@ def test_incomplete_examples_are_skipped_on_request_and_counted(capfd: pytest.Ca
 
 
 def test_files_without_examples() -> None:
-    assert fault(write("x.tsv", "text\tlabel\n")) == "x.tsv: no examples; not one line holds a text and a label"
+    assert fault(write("x.tsv", "text\tlabel\n")) == "x.tsv: no examples; no line has a text and a label"
     assert fault(write("x.tsv", "text\tpair\tlabel\n\n"), skip_empty=True) == (
-        "x.tsv: no examples; not one line holds a text, a pair and a label"
+        "x.tsv: no examples; no line has a text, a pair and a label"
     )
     assert fault(write("x.tsv", ""), columns=("1", "2")).startswith("x.tsv: no examples; ")
 

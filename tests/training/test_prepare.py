@@ -426,7 +426,7 @@ def test_table_columns_by_name(tmp_path: Path) -> None:
 def test_vocabulary_larger_than_the_text_gives_is_refused(tmp_path: Path) -> None:
     message = fault(recipe(tmp_path, {"tokenizer": {"vocabulary": 5000}}), tmp_path / "run")
     assert message == (
-        "tokenizer.vocabulary: 5,000 asked, but this text gives at most 269 subwords; "
+        "tokenizer.vocabulary: 5,000 requested, but this text gives at most 269 subwords; "
         "ask for 269 or fewer, or leave it out"
     )
 

@@ -1,6 +1,6 @@
 """Pairs of blocks for next-sentence prediction, half of them adjacent in their document (Devlin et al. 2019).
 
-pretrain.py cuts documents into blocks here, and draws the pairs when a text is encoded. Ids in, ids out: nothing here
+pretrain.py splits documents into blocks and draws the pairs here, when a text is encoded. Ids in, ids out: nothing here
 knows a vocabulary or a model.
 """
 

@@ -1,6 +1,6 @@
 """Base class of the tasks that read plain text in windows: documents, the column of their tokens, windows of them.
 
-Language models (lm.py) and word vectors (vectors.py) build on this; data/lm_windows.py cuts the windows.
+Language models (lm.py) and word vectors (vectors.py) build on this; data/lm_windows.py makes the windows.
 """
 
 from __future__ import annotations

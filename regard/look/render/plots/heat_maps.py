@@ -48,7 +48,7 @@ def large_map_panel(view_data: ViewData, array: ViewArray) -> ArrayPanel:
 
 
 def _axis_inches(n_tokens: int) -> float:
-    """Return the inches for so many labelled tokens; few tokens get more each."""
+    """Return the inches for that many labelled tokens; few tokens get more each."""
     named = min(n_tokens, MAX_LABELLED_TOKENS)
     return max(0.8, 0.13 * named + min(0.13 * named, 1.5))
 
