@@ -99,7 +99,7 @@ def distill(
     directory = Path(out) if out is not None else next_run_directory(Path("runs"), {"task": {"name": "distill"}})
     chosen_device = select_device(device)
     run = RunDirectory(directory)
-    with convert_write_errors(directory, fix="make room, then go on with --resume", error_type=TrainingError):
+    with convert_write_errors(directory, fix="make room, then continue with --resume", error_type=TrainingError):
         run.acquire_lock()
         try:
             distillation = Distillation(run, str(teacher), distillation_config)

@@ -43,7 +43,7 @@ STALE_SECONDS = 3600.0
 
 
 class DigestMismatchError(Exception):
-    """The data to be written is not what was expected; the store at the path stays."""
+    """The data to be written differs from what was expected; the store at the path is kept."""
 
 
 class TokenStore:

@@ -163,7 +163,7 @@ class _ByteStream:
         return self._buffer[self._start - n_bytes : self._start]
 
     def take_until(self, separator: bytes, max_bytes: int) -> bytes:
-        """Return the bytes up to and including a separator; without it where there is none so soon, or at all."""
+        """Return the bytes up to and including a separator; without it if there is none within the limit."""
         while (end := self._buffer.find(separator, self._start)) < 0:
             if len(self._buffer) - self._start > max_bytes or not self._read_more():
                 return self.take(max_bytes)

@@ -97,7 +97,7 @@ def write_and_compare(source: SourceModel, directory: Path, target: ExportFormat
 
 
 def _report(comparison: Comparison) -> None:
-    """Say what the comparison found."""
+    """Report the result of the comparison."""
     if comparison.largest:
         print_message(f"{comparison.engine} gives the same; largest differences: {comparison.summary()}")
     for name, error in comparison.errors.items():

@@ -17,7 +17,7 @@ class Inspection(TextAnalysis):
     """A text analysis that can be shown in a notebook or terminal and saved as a page, figure or table."""
 
     def default_view(self, path: str | Path = "") -> str:
-        """Return the view used where none is named: all in a page or JSON, else attention, pooling or gradients."""
+        """Return the view used if none is named: all in a page or JSON, else attention, pooling or gradients."""
         return "all" if holds_all_views(path) else views.default_view(self)
 
     def view_data(

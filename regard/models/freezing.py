@@ -99,7 +99,7 @@ def unfreeze_from_top(model: nn.Module, n_groups: int, freeze: Freeze) -> None:
 
 
 def check_unfreeze(model: nn.Module, unfreeze: Unfreeze) -> None:
-    """Refuse to unfreeze layers gradually under no head: nothing would be trained at first."""
+    """Refuse gradual unfreezing of a model without heads: nothing would be trained at first."""
     if unfreeze != "none" and not any(name.startswith("heads.") for name, _ in model.named_parameters()):
         raise ConfigError("train.unfreeze: this model has no head to train first; it is for classify, tag and qa")
 

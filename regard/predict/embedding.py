@@ -267,7 +267,7 @@ def _split_into_windows(
 
 
 def _assign_tokens(text_windows: Sequence[IndexedWindow]) -> list[Int[Tensor, " tokens"]]:
-    """Return the tokens that count in each window: all, where it is the only one of its text."""
+    """Return the tokens that count in each window: all tokens if it is the only window of its text."""
     by_text: dict[int, list[int]] = {}
     for number, text_window in enumerate(text_windows):
         by_text.setdefault(text_window.text_index, []).append(number)

@@ -161,7 +161,7 @@ class QuestionAnsweringPredictor:
     def locate(
         self, question: str, context: str, options: AnswerOptions
     ) -> tuple[Answer, ContextWindow, WindowSpan | None]:
-        """Return the answer, the window with the best span, and this span; None instead of it if there is no answer."""
+        """Return the answer, the window with the best span, and that span, or None if there is no answer."""
         scored = [(window, scores) for _, window, scores in self._score_windows([(question, context)], options)]
         window, scores = max(scored, key=lambda each: each[1].spans[0].log_prob if each[1].spans else -math.inf)
         answer = combine_windows(context, scored, options)

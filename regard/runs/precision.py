@@ -47,7 +47,7 @@ class Precision:
     relative_error: float | None = None
 
     def describe(self) -> dict[str, object]:
-        """Return what `regard info` says."""
+        """Return the text that `regard info` prints."""
         error = {} if self.relative_error is None else {"relative_error": round(self.relative_error, 5)}
         return {"precision": self.name, **error}
 
@@ -76,7 +76,7 @@ def set_precision(network: Any, name: str) -> Precision:
 
 
 def _quantize(network: Any) -> float:
-    """Bring a model into int8 and return the error this makes; a warning says where it is large."""
+    """Convert a model to int8 and return the relative error; warn if it is large."""
     exact = _sample_outputs(network)
     if not quantize(network, keep=[network.heads] if isinstance(network, EncoderModel) else []):
         raise InputError("precision 'int8': this model has no linear layers that it could make faster; use float32")

@@ -302,7 +302,7 @@ class EmbeddingTask(EncoderTask):
     def compute_validation_metrics(
         self, model: EncoderModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
     ) -> dict[str, float]:
-        """Return correlations or retrieval; nothing for sentences by themselves, of which the loss is all there is."""
+        """Return correlations or retrieval scores; nothing for plain sentences, which have only a loss."""
         if self.validated_on == "sentences":
             return {}
         sides = [self._embed_stored(model, store[column], items, device) for column in _text_columns(store)]
@@ -311,7 +311,7 @@ class EmbeddingTask(EncoderTask):
     def _embed_stored(
         self, model: EncoderModel, column: Column, items: Int[np.ndarray, " items"], device: torch.device
     ) -> EmbeddedTexts:
-        """Return the vectors of stored texts, each text encoded by itself."""
+        """Return the vectors of stored texts, each text encoded separately."""
         texts = [tuple(column[item].tolist()) for item in items.tolist()]
         inputs = [EncodedInput(list(ids), len(ids), 1, len(ids)) for ids in texts]
 
@@ -359,7 +359,7 @@ def _text_columns(store: TokenStore) -> list[str]:
 
 
 def _scale_scores(scores: Float[np.ndarray, " items"]) -> Float[np.ndarray, " items"] | None:
-    """Return the scores from 0, the least of them, to 1; None where there are none."""
+    """Return the scores scaled to 0 (the smallest) to 1 (the largest); None if there are none."""
     if np.isnan(scores).any():
         return None
     least, most = float(scores.min()), float(scores.max())

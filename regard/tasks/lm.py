@@ -169,14 +169,14 @@ class LanguageModelTask(WindowedTextTask):
 
     @cached_property
     def document_tokenizer(self) -> DocumentTokenizer:
-        """The vocabulary with the tokens around documents, and what a prompt is."""
+        """The vocabulary with the tokens around documents, and the form of a prompt."""
         return DocumentTokenizer(self.tokenizer, self.start_id, self.end_id, self.config.prompts == "begin")
 
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         return [self.document_tokenizer.encode_chunks([DocumentChunk(*example) for example in examples])]
 
     def warn_about_encoded_data(self, store: TokenStore) -> None:
-        """Say if windows cannot be filled, and count what the vocabulary does not know.
+        """Warn if windows cannot be filled, and count unknown tokens.
 
         A chunk begins with a token that the one before it predicts.
         """

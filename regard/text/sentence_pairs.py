@@ -43,7 +43,7 @@ PairKind = Literal["sentences", "pairs", "triples", "scored"]
 """The content of a file."""
 
 N_ROWS_TO_JUDGE = 2
-"""Rows of a table without known names that are read to tell scores from texts: one may be a header."""
+"""Rows of a table without known names that are read to distinguish scores from texts: one may be a header."""
 
 
 class SentencePair(NamedTuple):
@@ -65,7 +65,7 @@ SIDES: dict[PairKind, tuple[str, ...]] = {
 
 
 class _Source(NamedTuple):
-    """One file with the columns to read and what they hold."""
+    """One file with the columns to read and their meaning."""
 
     path: str
     columns: tuple[str, ...]
@@ -78,7 +78,7 @@ def sentence_pair_paths(data: Sequence[str]) -> list[Path]:
 
 
 def find_pair_kind(data: Sequence[str], columns: Sequence[str] = ()) -> PairKind:
-    """Return what the files hold, which must be the same in all of them."""
+    """Return the kind of content of the files, which must be the same for all of them."""
     return _open_sources(data, tuple(columns))[0].kind
 
 
@@ -148,7 +148,7 @@ def _detect_columns(path: str) -> tuple[str, ...]:
 
 
 def _judge_kind(path: str, columns: tuple[str, ...]) -> PairKind:
-    """Return what the columns hold: by the name of the third or, where it is unknown, by the first rows."""
+    """Return the kind of content of the columns: by the name of the third, or if that is unknown by the first rows."""
     if len(columns) == 2:
         return "pairs"
     name = columns[2].strip().lower()

@@ -98,7 +98,7 @@ class _RecordReader(NamedTuple):
         ]
 
     def _locate(self, record: _Record, context: str, text: Any, start: Any) -> AnswerSpan:
-        """Return the span of an answer; it must be in the context, and where it is said to be."""
+        """Return the span of an answer, which must be in the context at the given position."""
         if not isinstance(text, str):
             raise self.fault(record, f"an answer is {describe_json_type(text)}; expected a text, or a list of texts")
         name = f"the answer '{text[:MAX_SHOWN_CHARACTERS]}'"

@@ -57,10 +57,10 @@ EXPECTED_FORMAT = (
     "expected one word a line and its label after a tab or a space, with an empty line after each sentence"
 )
 MIN_PROSE_WORDS = 4
-"""Words in the first column: if most lines of a sentence have as many, they are whole texts, not words."""
+"""A number of words: if most lines of a sentence have that many in the first column, they are whole texts."""
 
 MAX_SENTENCE_WORDS = 1 << 18
-"""Words of a sentence: more are a file without empty lines."""
+"""Maximum number of words of a sentence: if there are more, the file lacks empty lines."""
 SENTENCE_END = "put an empty line after each sentence"
 
 LabelSequenceValidator = Callable[[Sequence[str]], tuple[int, str] | None]
@@ -196,7 +196,7 @@ def _read_sentences(path: str, column: str, with_text: bool) -> Iterator[_Number
 
 
 def is_conllu(path: str) -> bool:
-    """Return True if a file's name says that it is CoNLL-U."""
+    """Return True if a file is CoNLL-U by its name."""
     return _detect_format(path) == "conllu"
 
 

@@ -131,7 +131,7 @@ def _check_merges(model: dict[str, Any]) -> None:
 
 
 def _check_added_tokens(backend: Any) -> None:
-    """Refuse an added token of which the normalizer leaves nothing, for which the library would search everywhere."""
+    """Refuse an added token that the normalizer reduces to nothing: the library would find it everywhere."""
     for token in backend.get_added_tokens_decoder().values():
         if token.normalized and backend.normalizer and not backend.normalizer.normalize_str(token.content):
             raise ValueError(f"its normalizer leaves nothing of the added token {show_value(token.content)}")

@@ -243,7 +243,7 @@ def _load_state(model: nn.Module, optimiser: torch.optim.Optimizer, tensors: dic
 
 
 def _state_keys(name: str, tensors: dict[str, Tensor]) -> tuple[str, ...]:
-    """Return what a checkpoint keeps of a weight's optimiser: Adam's state, the sum of row-wise Adagrad, or nothing."""
+    """Return the optimiser state of a weight in a checkpoint: Adam's, the sum of row-wise Adagrad, or nothing."""
     if f"{ADAGRAD_SUM}.{name}" in tensors:
         return (ADAGRAD_SUM,)
     return ADAM_STATE if f"step.{name}" in tensors else ()

@@ -62,7 +62,7 @@ def complete_model_table(
 
 
 def choose_batch_tokens(n_tokens: int, device: torch.device) -> int:
-    """Return the target tokens of a step: few for little data, as many as use a GPU well for much."""
+    """Return the target tokens of a step: few for little data, and enough to utilise a GPU for much data."""
     if device.type == "cpu":
         return 2048
     return 8192 if n_tokens < 4_000_000 else 32768

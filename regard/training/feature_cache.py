@@ -83,7 +83,7 @@ class CachePlan:
 
 
 def plan_cache(prepared: PreparedRun) -> CachePlan | None:
-    """Return the plan of caching features; None where nothing could be cached.
+    """Return the plan of caching features; None if nothing can be cached.
 
     All steps of the run count, so that one that is resumed computes as one that never stopped.
     """

@@ -115,7 +115,7 @@ def prepare_run(
 
 def _check_directory(run: RunDirectory, *, resume: bool) -> None:
     if run.exists() and not resume:
-        raise ConfigError(f"{run.path}: already holds a run; pass --resume to go on with it, or choose another --out")
+        raise ConfigError(f"{run.path}: already holds a run; pass --resume to continue it, or choose another --out")
     if not run.exists() and run.checkpoint_path.exists():
         raise CheckpointError(f"{run.path}: holds a checkpoint but no config.toml; restore it, or choose another --out")
     if resume and not run.exists():

@@ -76,7 +76,7 @@ class PretrainedVectors:
         return extended
 
     def load_into(self, model: nn.Module, task: Task, train_store: TokenStore) -> None:
-        """Copy the vectors into the input embeddings, and say how much of the text they cover."""
+        """Copy the vectors into the input embeddings, and report how much of the text they cover."""
         sides = {"embedding": task.tokenizers.source, "source_embedding": task.tokenizers.source}
         if task.tokenizers.is_joint:
             sides["target_embedding"] = task.tokenizers.target

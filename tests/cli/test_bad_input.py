@@ -127,7 +127,7 @@ def test_invalid_tasks_and_run_directories(fail: Fail, run: Path) -> None:
     assert fail("train", "translate").startswith("train translate: no training data; give files, or ")
     assert fail("train", "translate", *data, "--resume") == "--resume: which run? pass its directory with --out"
     assert fail("train", "translate", *data, "--out", run) == (
-        "run: already holds a run; pass --resume to go on with it, or choose another --out"
+        "run: already holds a run; pass --resume to continue it, or choose another --out"
     )
     assert (
         fail("train", "translate", *data, "--out", write("file", "")) == "file: not a directory; choose another --out"
@@ -143,7 +143,7 @@ def failing_data(fail: Fail, *data: str) -> str:
 
 def test_missing_files(fail: Fail, run: Path) -> None:
     assert failing_data(fail, "train.src", "trian.tgt") == "trian.tgt: no such file; did you mean 'train.tgt'?"
-    assert failing_data(fail, "no/a.en", "no/a.fr") == "no/a.en: no such file, nor a directory no to look into"
+    assert failing_data(fail, "no/a.en", "no/a.fr") == "no/a.en: no such file; there is no directory no either"
     assert failing_data(fail, "train.src", "run") == "run: a directory; name the files in it"
     assert failing_data(fail, "train.src").startswith(
         "train.src: a second file must go with it, as in train.en train.fr or --valid dev.en --valid dev.fr;"

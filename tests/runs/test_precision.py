@@ -109,7 +109,7 @@ def test_a_large_error_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "int8_kernels", list)
     set_precision(build_models().classifier.network, "int8")
     assert [each.split(":")[0] for each in warnings] == [
-        "no int8 product of torch runs on this machine",
+        "torch has no int8 matrix multiplication for this machine",
         warnings[1],
     ]
     assert "int8 changes the outputs by" in warnings[1]

@@ -102,7 +102,7 @@ class EncoderTask(SingleTokenizerTask):
 
 
 class LabelledTask(EncoderTask):
-    """A task that learns labels: few examples, or as many as somebody could label."""
+    """A task that learns labels, from few examples or from as many as people could label."""
 
     has_perplexity = False
     has_cacheable_features = True

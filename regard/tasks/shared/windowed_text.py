@@ -59,5 +59,5 @@ class WindowedTextTask(SingleTokenizerTask):
         return lengths
 
     def row_width(self, lengths: Int[np.ndarray, "N sides"]) -> int:
-        """Return the length of windows, or that of all text where it is shorter."""
+        """Return the length of windows, or that of the whole text if it is shorter."""
         return max(MIN_ROW_WIDTH, min(self.max_length, int(lengths.sum())))
