@@ -202,8 +202,8 @@ def test_regression_on_pairs_from_scratch(regard: Regard, fail: Callable[..., st
     alone = (
         "'the cat' stands alone, but this model was trained on pairs of texts; give the second text too, with --pair"
     )
-    assert fail("classify", "scores", "the cat") == f"{alone} or behind a tab"
-    assert fail("look", "scores", "the cat") == f"{alone} or behind a tab"
+    assert fail("classify", "scores", "the cat") == f"{alone} or after a tab"
+    assert fail("look", "scores", "the cat") == f"{alone} or after a tab"
     regard("look", "scores", "the cat", "--pair", "a dog", "--view", "gradients", "--out", "scores.json")
     assert float(json.loads(Path("scores.json").read_text())["about"]["prediction"]) == pytest.approx(
         found["score"], abs=1e-3
@@ -298,7 +298,7 @@ def test_evaluate_remembers_the_column_of_a_tagger(
     assert fail("evaluate", "pos", "words.conll") == (
         "words.conll: no column 'xpos'; the columns of CoNLL have numbers, counted from 1: pass one with --column"
     )
-    assert fail("evaluate", "pos", "words.conll", "--column", "2").startswith("words.conll:1: the label 'O' was not th")
+    assert fail("evaluate", "pos", "words.conll", "--column", "2").startswith("words.conll:1: the label 'O' does not ")
 
 
 def test_invalid_fine_tuning(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:

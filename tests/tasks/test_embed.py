@@ -306,7 +306,7 @@ MISTAKES = [
     (["side.tsv"], "side.tsv:2: empty anchor; drop the line or pass --skip-empty"),
     (["blank.tsv"], "blank.tsv:3: empty negative; drop the line or pass --skip-empty"),
     (["scored.tsv"], "scored.tsv: scored pairs: training takes pairs that belong together; pass them as --valid"),
-    (["few.tsv", "--valid", "pairs.tsv"], "few.tsv: 1 example: nothing to tell it from; give at least two"),
+    (["few.tsv", "--valid", "pairs.tsv"], "few.tsv: 1 example has no negatives; give at least two"),
     (["nine.tsv"], "pairs or sentences: only 9, too few to hold some out for validation; pass --valid with files"),
     (["lines.txt", "--set", "model.dropout=0"], "model.dropout = 0, but dropout is the only difference between the"),
 ]
