@@ -58,19 +58,24 @@ def distill(
     """Let a teacher translate texts, and prepare the training of a student on them (Kim and Rush 2016).
 
     Args:
-        teacher: A translator: its run directory or Hugging Face directory. texts: Files of lines, or tables, in the
-        language that the teacher reads. out: The run directory to create; by default the next free one of
-        runs/distill-1, runs/distill-2, ... recipe: The student's recipe, a path or tables; its training data are the
-        translations. overrides: Settings that override the recipe, as in ["train.steps=1000"]. preset: The preset of
-        the student; "small-6+2" if nothing else determines its shape. valid: Validation pairs: two files of lines, or
-        tables; by default translated texts are held out. columns: The source and target columns of tables, by header or
-        number. pairs: The texts are pairs, as `regard.train` takes them, whose sources are translated. references:
-        Train on the pairs themselves as well. interpolate: Train on the hypothesis of the beam that is nearest to the
-        reference, by sentence BLEU. skip_empty: Leave out pairs with an empty side, and count them. beam, alpha, batch:
-        The teacher's search, as in `Translator.translate`. max_ratio: Leave out translations if the ratio of the
-        lengths of both sides, in tokens, is larger. device: As in `regard.train`. precision: The precision of the
-        teacher, as in `regard.load`. resume: Continue the distillation in `out`; the result is that of one that was
-        never interrupted. where: The name of the recipe in error messages, for tables.
+        teacher: A translator: its run directory or Hugging Face directory.
+        texts: Files of lines, or tables, in the language that the teacher reads.
+        out: The run directory to create; by default the next free one of runs/distill-1, runs/distill-2, ...
+        recipe: The student's recipe, a path or tables; its training data are the translations.
+        overrides: Settings that override the recipe, as in ["train.steps=1000"].
+        preset: The preset of the student; "small-6+2" if nothing else determines its shape.
+        valid: Validation pairs: two files of lines, or tables; by default translated texts are held out.
+        columns: The source and target columns of tables, by header or number.
+        pairs: The texts are pairs, as `regard.train` takes them, whose sources are translated.
+        references: Train on the pairs themselves as well.
+        interpolate: Train on the hypothesis of the beam that is nearest to the reference, by sentence BLEU.
+        skip_empty: Leave out pairs with an empty side, and count them.
+        beam, alpha, batch: The teacher's search, as in `Translator.translate`.
+        max_ratio: Leave out translations if the ratio of the lengths of both sides, in tokens, is larger.
+        device: As in `regard.train`.
+        precision: The precision of the teacher, as in `regard.load`.
+        resume: Continue the distillation in `out`; the result is that of one that was never interrupted.
+        where: The name of the recipe in error messages, for tables.
 
     Returns:
         A `TrainingRun`: iterate over it to train the student, or read its `path`, which trains to the end. The texts

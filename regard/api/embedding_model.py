@@ -219,9 +219,10 @@ class EmbeddingModel(Model):
         """Search the vectors that `regard embed --out` wrote for those most similar to a query.
 
         Args:
-            query: A text, embedded as the vectors were. path: A .npy or .parquet file of whole texts, made by this very
-            model. texts: The texts of a .npy file, in their order, if the hits should contain them; a .parquet file has
-            its own. top: The number of texts to return.
+            query: A text, embedded as the vectors were.
+            path: A .npy or .parquet file of whole texts, made by this very model.
+            texts: The texts of a .npy file, in their order, if the hits should contain them; .parquet has its own.
+            top: The number of texts to return.
 
         Returns:
             A list of `SearchHit`, best first; `corpus_id` is the number of the vector, from 0; `text` is empty for a
@@ -321,8 +322,9 @@ class EmbeddingModel(Model):
         """Compare the vectors of one word in several sentences, layer by layer.
 
         Args:
-            word: The word. texts: The texts to search for it. max_occurrences: The maximum number of occurrences, the
-            first ones; by default all.
+            word: The word.
+            texts: The texts to search for it.
+            max_occurrences: The maximum number of occurrences, the first ones; by default all.
 
         Returns:
             A `WordSenses`: `occurrences`, `distances` and `projections` (torch tensors, layer by layer); `show()` in a

@@ -245,8 +245,9 @@ class LanguageModel(Model):
         """Score the model on plain text.
 
         Args:
-            data: A file of plain text, or several. window: The number of tokens read at once; by default the context
-            length of the model. stride: The number of tokens from one window to the next (docs/language-models.md).
+            data: A file of plain text, or several.
+            window: The number of tokens read at once; by default the context length of the model.
+            stride: The number of tokens from one window to the next (docs/language-models.md).
 
         Returns:
             A dict with task, n (documents), tokens, words, characters, loss (per token), perplexity (per token),

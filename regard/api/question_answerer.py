@@ -79,12 +79,14 @@ class QuestionAnswerer(TextEncoder):
         """Answer a question by a span of its context, or each of a list.
 
         Args:
-            question: A question; or a list of (question, context) tuples. context: The text that holds the answer, of
-            any length: a long one is read in overlapping windows. n_best: The number of spans to return. no_answer:
-            Allow the answer that there is none; by default if the model was trained on such questions. threshold: The
-            margin in log-probability by which "no answer" must exceed the best span; by default that of the model,
-            task.threshold. max_answer_length: The largest number of tokens of an answer; by default that of the model,
-            task.max_answer_length.
+            question: A question; or a list of (question, context) tuples.
+            context: The text that holds the answer, of any length: a long one is read in overlapping windows.
+            n_best: The number of spans to return.
+            no_answer: Allow the answer that there is none; by default if the model was trained on such questions.
+            threshold: The margin in log-probability by which "no answer" must exceed the best span; by default that of
+                the model, task.threshold.
+            max_answer_length: The largest number of tokens of an answer; by default that of the model,
+                task.max_answer_length.
 
         Returns:
             An `Answer`: `text`, which is ``context[start:end]``, `score` (its probability), `start`, `end` and

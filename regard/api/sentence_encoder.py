@@ -39,8 +39,8 @@ class SentenceEncoder(TextEncoder):
 
         Args:
             data: A table, or several: .tsv, .csv, .jsonl, .parquet, also compressed; with two texts and a score, two
-            texts, or two texts and a hard negative. columns: The columns, by header or number, as "1,2,3" or ("1", "2",
-            "3"); by default recognised by their
+                texts, or two texts and a hard negative.
+            columns: The columns, by header or number, as "1,2,3" or ("1", "2", "3"); by default recognised by their
                 names.
             skip_empty: Leave out rows with an empty text, and count them, instead of refusing the file.
 

@@ -58,9 +58,9 @@ class Tagger(TextEncoder):
         """Label the words of a text, or of each text of a list.
 
         Args:
-            text: A text, or a list of texts. An empty text has no words. split: Split words at white space only; by
-            default text is segmented as in the training data, or, if that had no running text to learn from, at white
-            space and punctuation.
+            text: A text, or a list of texts. An empty text has no words.
+            split: Split words at white space only; by default text is segmented as in the training data, or, if that
+                had no running text to learn from, at white space and punctuation.
 
         Returns:
             For one text a list of `TaggedWord`: `word`, `label`, `probability`, `start` and `end` (its characters in
@@ -107,7 +107,8 @@ class Tagger(TextEncoder):
         other kinds, and scores, are under misc, as in Label=B-LOC and Score=0.5.
 
         Args:
-            text: The text; its white space becomes single spaces. words: Its words.
+            text: The text; its white space becomes single spaces.
+            words: Its words.
 
         Returns:
             The lines of the sentence and an empty one; nothing for a text without words.

@@ -29,10 +29,10 @@ def train(
         recipe: The path of a TOML recipe, or its tables as a dict of dicts. Only task.name and data.train are
             required; vocabulary, model size, batch and steps are chosen from the data and the device.
         out: The run directory to create; by default the next free one of runs/translate-1, runs/translate-2, ...
-        overrides: Settings that override the recipe, as in ["train.steps=1000", "model.preset=small"]. device: "auto"
-        (a GPU where one is available), "cpu", "cuda", "cuda:1" (the second GPU) or "mps". resume: Continue the run in
-        `out`; the result is that of a run that was never interrupted. where: The name of the recipe in error messages,
-        for a dict.
+        overrides: Settings that override the recipe, as in ["train.steps=1000", "model.preset=small"].
+        device: "auto" (a GPU where one is available), "cpu", "cuda", "cuda:1" (the second GPU) or "mps".
+        resume: Continue the run in `out`; the result is that of a run that was never interrupted.
+        where: The name of the recipe in error messages, for a dict.
 
     Returns:
         A `TrainingRun`: iterating over it yields a `TrainingEvent` with `kind` ("progress", "log", "valid", "save",

@@ -1,4 +1,5 @@
 """Removal of duplicate texts: a set of their hashes on disk, so that memory does not grow with their number.
+
 training/distillation.py filters a teacher's source texts with it.
 """
 

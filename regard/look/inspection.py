@@ -35,10 +35,11 @@ class Inspection(TextAnalysis):
         Args:
             view: "summary", "attention", "effective", "norms", "identifiability", "attribution", "similarity",
                 "rollout", "gradients", "faithfulness", "pooling", "positions", or "all" that the model has.
-            words: Merge subwords to words. kind: Only this attention, "encoder", "decoder" or "cross", or only this
-            stack; by default all. layer: Only this layer, counted from 0; by default all. head: Only this head, counted
-            from 0; by default all. estimate: Estimate attribution from this many random directions per token; by
-            default it is exact.
+            words: Merge subwords to words.
+            kind: Only this attention, "encoder", "decoder" or "cross", or only this stack; by default all.
+            layer: Only this layer, counted from 0; by default all.
+            head: Only this head, counted from 0; by default all.
+            estimate: Estimate attribution from this many random directions per token; by default it is exact.
         """
         request = ViewRequest(kind=kind, layer=layer, head=head, estimate=estimate, words=words)
         data = views.build_view_data(self, view, request)
