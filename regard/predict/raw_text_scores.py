@@ -1,5 +1,6 @@
-"""Scores of a tagger on running text, which it segments itself, against a reference (CoNLL-U).  A score on given words
-says nothing about text that the tagger segments differently. Called by tasks/tag.py.
+"""Scores of a tagger on running text, which it segments itself, against a reference (CoNLL-U).
+
+A score on given words says nothing about text that the tagger segments differently. Called by tasks/tag.py.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Precisions: the one named by ``--precision``, the check that a device supports it, and the conversion of a model to
-it.
+"""Precisions: the one named by ``--precision``, the check of a device for it, and the conversion of a model to it.
 
     auto        float32, on every device
     float32     the numbers that were trained

@@ -1,5 +1,6 @@
-"""Features of positions in a text where a word may begin: n-grams, affixes and shapes of the surrounding characters.  A
-chunk is a run of characters without white space. Called by word_segmenter.py to segment, and by segmenter_training.py
+"""Features of positions in a text where a word may begin: n-grams, affixes and shapes of the surrounding characters.
+
+A chunk is a run of characters without white space. Called by word_segmenter.py to segment, and by segmenter_training.py
 to learn; a feature is a short text, for which a classifier has a weight for each class.
 """
 
