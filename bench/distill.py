@@ -6,8 +6,8 @@
 
 Trains what --arms names (all by default) into directories under --work: a teacher, students on its translations of the
 sources of --train, and the same shapes on the pairs themselves; then scores each on every --dev. The call ends after
---minutes; repeated, it continues where it was. Results are in results.json under --work and printed as a table. int8 is
-measured if this version of regard supports it. A smoke run learns that all is fine.
+--minutes and goes on where it was when it is repeated. Results are in results.json under --work and printed as a table.
+int8 is measured where this version of regard can compute so. A smoke run learns that all is fine.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Results:
 
 
 def interrupt_after(minutes: float) -> None:
-    """Interrupt this process after some minutes, as Ctrl-C does: training saves a checkpoint, decoding its chunks."""
+    """Interrupt this process after so many minutes as Ctrl-C does: training saves a checkpoint, decoding its chunks."""
     signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
 
@@ -217,7 +217,7 @@ def build_parser() -> harness.Parser:
     parser.add_argument("--dev", nargs="+", default=[], metavar="DATA", help="tables of pairs to score on")
     parser.add_argument("--work", type=Path, help="directory of all runs and results")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--minutes", type=float, default=0.0, help="end after this many minutes; 0 is never")
+    parser.add_argument("--minutes", type=float, default=0.0, help="end after so many minutes; 0 is never")
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--steps", type=int, default=9000, help="optimiser steps of every arm")
     parser.add_argument("--vocabulary", type=int, default=16000)
@@ -255,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         except KeyboardInterrupt:
             if not options.minutes:
                 raise
-            print("time is up; the same command continues")
+            print("time is up; the same command goes on")
         signal.setitimer(signal.ITIMER_REAL, 0)
         print_table(results, options)
 
