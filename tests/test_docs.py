@@ -269,6 +269,20 @@ def test_walkthrough_names_existing_files() -> None:
     assert [name for name in names if not any((folder / name).exists() for folder in (ROOT, ROOT / "regard"))] == []
 
 
+@pytest.mark.parametrize(
+    ("heading", "most"), [("Training, from the command line to the loss", 25), ("Translating", 12)]
+)
+def test_walkthrough_paths_are_short(heading: str, most: int) -> None:
+    """Every file of a path is an item of its list, counted from 1; what is beside the path follows."""
+    section = (ROOT / "docs/walkthrough.md").read_text(encoding="utf-8").partition(f"## {heading}\n")[2]
+    path = section.partition("Beside the path:")[0]
+    items = re.findall(r"^(\d+)\. `([\w/]+\.py)`", path, re.MULTILINE)
+    assert [int(number) for number, _ in items] == list(range(1, len(items) + 1))
+    assert f" {len(items)} files" in path
+    assert 10 < len(items) <= most
+    assert {name for _, name in items} == set(re.findall(r"`([\w/]+\.py)`", path))
+
+
 def test_replaced_commands_occur_in_the_docs() -> None:
     lines = [line for page in PAGES for _, block in blocks(page) for line in block.splitlines()]
     assert [command for command in REPLACED if not any(line.startswith(command) for line in lines)] == []

@@ -62,24 +62,24 @@ def distill(
         texts: Files of lines, or tables, in the language that the teacher reads.
         out: The run directory to create; by default the next free one of runs/distill-1, runs/distill-2, ...
         recipe: The student's recipe, a path or tables; its training data are the translations.
-        overrides: Settings laid over the recipe, as in ["train.steps=1000"].
-        preset: The preset of the student, "small-6+2" if nothing else gives its shape.
+        overrides: Settings that override the recipe, as in ["train.steps=1000"].
+        preset: The preset of the student; "small-6+2" if nothing else determines its shape.
         valid: Validation pairs: two files of lines, or tables; by default translated texts are held out.
         columns: The source and target columns of tables, by header or number.
         pairs: The texts are pairs, as `regard.train` takes them, whose sources are translated.
         references: Train on the pairs themselves as well.
-        interpolate: Take that hypothesis of the beam which is nearest to the reference, by sentence BLEU.
+        interpolate: Train on the hypothesis of the beam that is nearest to the reference, by sentence BLEU.
         skip_empty: Leave out pairs with an empty side, and count them.
         beam, alpha, batch: The teacher's search, as in `Translator.translate`.
-        max_ratio: Leave out translations if the numbers of tokens of both sides have a larger ratio.
+        max_ratio: Leave out translations if the ratio of the lengths of both sides, in tokens, is larger.
         device: As in `regard.train`.
-        precision: What the teacher computes in, as in `regard.load`.
+        precision: The precision of the teacher, as in `regard.load`.
         resume: Continue the distillation in `out`; the result is that of one that was never interrupted.
         where: The name of the recipe in error messages, for tables.
 
     Returns:
         A `TrainingRun`: iterate over it to train the student, or read its `path`, which trains to the end. The texts
-        are translated by then.
+        have been translated by then.
 
     Example:
         >>> run = regard.distill("runs/en-fr", "news.en", out="runs/student", preset="medium-6+2")
@@ -104,7 +104,7 @@ def distill(
     directory = Path(out) if out is not None else next_run_directory(Path("runs"), {"task": {"name": "distill"}})
     chosen_device = select_device(device)
     run = RunDirectory(directory)
-    with convert_write_errors(directory, fix="make room, then go on with --resume", error_type=TrainingError):
+    with convert_write_errors(directory, fix="make room, then continue with --resume", error_type=TrainingError):
         run.acquire_lock()
         try:
             distillation = Distillation(run, str(teacher), distillation_config)

@@ -43,7 +43,7 @@ def _train_and_display(run: TrainingRun, device: str) -> None:
             display.show_event(event)
     if display.last_event.kind == "interrupted":
         command = resume_command(run.prepared.directory.path, device)
-        print_message(f"saved at step {display.last_event.step:,}; to go on: {command}")
+        print_message(f"saved at step {display.last_event.step:,}; to continue: {command}")
         raise_interruption(display.last_event.values["signal"])  # nothing that was to follow the training may run
     _print_summary(run, display.last_event, device)
 
@@ -163,9 +163,9 @@ def _describe_result(run: TrainingRun, last_event: TrainingEvent) -> str:
     metric, values = run.prepared.task.validation_metric, last_event.values
     if metric.key not in values:
         ended = f"nothing to do: this run ended at step {last_event.step:,}"
-        return f"{ended}; raise train.steps (or train.patience) to go on"
+        return f"{ended}; raise train.steps (or train.patience) to continue"
     if values[metric.key] is None:
-        return f"done: no score, for no validation gave a number; the weights are those of step {last_event.step:,}"
+        return f"done: no validation gave a score; the weights are those of step {last_event.step:,}"
     weights = f"the average of {values['averaged']} snapshots" if values["averaged"] else "one checkpoint"
     return f"done: {_format_final_score(run, values)}, {weights} at step {values['step']:,}"
 
@@ -176,7 +176,7 @@ def _print_summary(run: TrainingRun, last_event: TrainingEvent, device: str) -> 
     print_message(_describe_result(run, last_event))
     if raw_text := last_event.values.get("raw_text"):
         scores = ", ".join(f"{key.removeprefix('raw_')} {value:.4g}" for key, value in raw_text.items())
-        print_message(f"on running text, which the model cuts into words itself: {scores}")
+        print_message(f"on running text, segmented by the model: {scores}")
     try:
         print_message(f"learning curve: {draw_learning_curve(run.prepared.directory, task.validation_metric)}")
     except (MissingExtra, OSError) as error:

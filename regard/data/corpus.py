@@ -38,7 +38,7 @@ ENCODING_CHUNK_SIZE = 4096
 """Examples encoded at once, at most."""
 
 ENCODING_CHUNK_BYTES = 1 << 21
-"""Bytes of the examples encoded at once, from which on no more are added; their ids take several times as much."""
+"""Bytes of the examples encoded at once, from which no more are added; their ids take several times as much."""
 
 MIN_ROW_WIDTH = 8
 """Positions of the narrowest rows."""
@@ -74,7 +74,7 @@ def slice_lines(examples: Iterable[Example], start: int, stop: int | None = None
 
 
 def sample_evenly(examples: Iterable[Example], fraction: float) -> Iterator[Example]:
-    """Yield so many of the examples, evenly spread, that they have this fraction of the bytes read so far."""
+    """Yield evenly spread examples, enough to have this fraction of the bytes read so far."""
     n_bytes = n_sampled = 0
     for example in examples:
         is_sampled = n_sampled <= fraction * n_bytes
@@ -148,7 +148,7 @@ class Corpus:
         return collect_statistics(self._read_sources(), self._file_sizes(self.data.train))
 
     def train_examples(self) -> Iterator[Example]:
-        """Return the training examples, each as many times as its source's weight says."""
+        """Return the training examples, each repeated by the weight of its source."""
         divisor = math.gcd(*self._weights)
         return self._exclude_held_out(self._read_sources([weight // divisor for weight in self._weights]))
 
@@ -173,7 +173,7 @@ class Corpus:
 
     @cached_property
     def _sampled_fraction(self) -> float:
-        """The fraction of the text that vocabularies are learned from; a message says so where it is not all."""
+        """The fraction of the text that vocabularies are learned from; a message says so if it is not all of it."""
         n_bytes = self.statistics.n_bytes
         if n_bytes > MAX_TOKENIZER_BYTES:
             sizes = f"{MAX_TOKENIZER_BYTES / 1e6:,.0f} of {n_bytes / 1e6:,.0f} MB of text"
@@ -196,7 +196,7 @@ class Corpus:
 
     @cached_property
     def _first_held_out_line(self) -> int | None:
-        """The line from which on text is held out, where there are too few documents to hold out whole ones."""
+        """The line from which text is held out if there are too few documents to hold out whole ones."""
         n_documents = self.statistics.n_examples
         if not self.reader.examples_have_lines or self.data.weights or n_documents >= HELD_OUT_RATIO:
             return None
@@ -269,7 +269,7 @@ def write_store(
 
 
 def chunk_examples(examples: Iterable[Example], chunk_bytes: int = ENCODING_CHUNK_BYTES) -> Iterator[list[Example]]:
-    """Yield the examples in lists of a few thousand, or of fewer that have so many bytes."""
+    """Yield the examples in lists of a few thousand, or of fewer that have that many bytes."""
     chunk: list[Example] = []
     n_bytes = 0
     for example in examples:

@@ -1,9 +1,9 @@
 """Translation by CTranslate2 instead of regard: `regard translate --engine ctranslate2`.
 
 The model is a directory that `regard export --to ctranslate2` wrote, or any translator, which is exported for the
-duration of the command. Scores are those of regard's formula, computed by the engine for the tokens that it wrote. What
-the engine searches with is its own length penalty, ``length^alpha``; it samples by other rules, and gives the attention
-of no more than one layer, so there are no samples and no word alignments.
+duration of the command. Scores are those of regard's formula, computed by the engine for the tokens that it wrote. The
+engine searches with its own length penalty, ``length^alpha``, samples by other rules, and returns the attention of one
+layer at most, so there are no samples and no word alignments.
 """
 
 from __future__ import annotations

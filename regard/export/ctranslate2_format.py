@@ -130,7 +130,7 @@ def _set_text_config(config: Any, source: SourceModel) -> None:
 
 
 def _unknown_token(tokenizer: Tokenizer, otherwise: int) -> str:
-    """Return the token for what the vocabulary does not know; the engine would add one that it has no weights for."""
+    """Return the unknown token; without one, the engine would add a token that it has no weights for."""
     index = tokenizer.find_special_id("unknown")
     return tokenizer.id_to_token(otherwise if index is None else index)
 

@@ -140,7 +140,7 @@ class EncoderGraph:
             yield POOLED, pooled, (BATCH, width)
 
     def _combine_layers(self) -> Value:
-        """Append what the heads read: the last layer, or a combination of several."""
+        """Append the input of the heads: the last layer, or a combination of several."""
         if COMBINATION_NAME not in self.model.heads:
             return self.hidden
         graph, combination = self.graph, self.model.heads[COMBINATION_NAME]

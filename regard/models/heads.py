@@ -183,7 +183,7 @@ class Pooling(nn.Module):
 
 
 def check_pooled_token(pooling: str, config: ModelConfig) -> None:
-    """Refuse to pool the one token that has read nothing but itself."""
+    """Refuse to pool the one token that attends only to itself."""
     if not isinstance(config, DirectedEncoderConfig) or not config.is_causal:
         return
     unread, final = ("last", "cls") if config.reads_backward else ("cls", "last")

@@ -29,8 +29,8 @@ StepCount = Annotated[int, Range(1, 10**9)]
 class TrainConfig:
     """The recipe's ``[train]`` table.
 
-    `threads` compute a step on a CPU. They share its sums, so other bits come from another number of them; it is chosen
-    when a run begins and kept when it is resumed. Runs of 0.1 have 0, for as many as the process takes.
+    `threads` compute a step on a CPU. The sums are divided among them, so a different number gives different bits; it
+    is chosen when a run begins and kept when it is resumed. Runs of 0.1 have 0, for as many as the process takes.
     """
 
     steps: StepCount
@@ -60,7 +60,7 @@ class TrainConfig:
             raise ConfigError('train.freeze = "encoder" leaves no layer for train.unfreeze; leave one of them out')
 
     def describe_batch(self) -> str:
-        """Return the setting that says how large a batch is, as messages name it."""
+        """Return the setting of the batch size, as messages name it."""
         in_parts = f" in {self.accumulate} micro-batches" if self.accumulate > 1 else ""
         return f"train.batch_tokens = {self.batch_tokens}{in_parts}"
 

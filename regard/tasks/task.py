@@ -188,7 +188,7 @@ class ExampleBatcher(ABC):
         return
 
     def collect_training_statistics(self, store: TokenStore) -> None:
-        """Collect from the store of training examples what batches depend on, such as the frequency of words."""
+        """Collect statistics of the training examples that batches depend on, such as word frequencies."""
         return
 
     @abstractmethod
@@ -242,7 +242,7 @@ class ValidationMetrics(ABC):
 
     @property
     def scoring_note(self) -> str:
-        """The note of the plan on the metrics, where they need to be explained."""
+        """The note of the plan on the metrics, if they need an explanation."""
         return ""
 
     @property
@@ -281,7 +281,7 @@ class InferenceModel:
         raise CheckpointError(f"{checkpoint.weights.path}: a {checkpoint.family.name} cannot be used for {cls.name}")
 
     def prepare_for_export(self, model: Any) -> None:
-        """Fold into the weights what the task does to the model's outputs, for libraries that know the model alone."""
+        """Fold the task's transformation of the outputs into the weights, for libraries that know only the model."""
         return
 
 
@@ -289,5 +289,5 @@ class Task(RecipeSchema, VocabularyOwner, ExampleBatcher, TrainingObjective, Val
     """One kind of thing to learn from text: all parts of the interface."""
 
     def with_max_length(self, max_length: int) -> Task:
-        """Return the task with inputs cut to so many positions; itself, where it cannot cut them."""
+        """Return the task with inputs truncated to that many positions; the task itself if it cannot truncate them."""
         return self

@@ -35,7 +35,7 @@ def source_paths(data: Sequence[str], *, pairs: bool) -> list[Path]:
 def read_sources(
     data: Sequence[str], columns: Sequence[str] = (), *, pairs: bool = False, skip_empty: bool = False
 ) -> Iterator[SourceExample]:
-    """Yield the texts of all files in order: every line of a file, the first column asked for of every row of a table.
+    """Yield the texts of all files in order: every line of a file, the first named column of every row of a table.
 
     A table's column is named after its path (``europarl.tsv:1``), or else in `columns`; by default it is the first, and
     "source" in JSONL. With `pairs` the files are those of `read_pairs`, and `skip_empty` is as there.

@@ -38,7 +38,7 @@ LM_SPECIAL_TOKENS = ("<|endoftext|>",)
 """Special tokens of language models trained here: a document separator."""
 
 MAX_BATCH_CHARACTERS = 1 << 20
-"""Characters of the texts that are encoded at once, from which on no more are added."""
+"""Characters of the texts encoded at once, from which no more are added."""
 
 SPECIAL_TOKEN_ROLES = {
     "pad": ("<pad>", "[PAD]"),
@@ -311,7 +311,7 @@ def refuse_surrogates(texts: Sequence[str]) -> None:
 
 
 def _strip_span(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return a span of a text without the white space at its ends; of nothing but white space, an empty one."""
+    """Return a span of a text without the white space at its ends; for white space alone, an empty span."""
     covered = text[start:end]
     start += len(covered) - len(covered.lstrip())
     return start, max(start, start + len(covered.strip()))

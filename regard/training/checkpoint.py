@@ -124,7 +124,7 @@ class CheckpointManager:
         return self._identify() == self._last_identity
 
     def _identify(self) -> tuple[int, int] | None:
-        """Return what tells the file of one checkpoint from that of another."""
+        """Return the identity of the checkpoint file, which differs for every checkpoint."""
         stat = self.checkpoint_path.stat() if self.checkpoint_path.exists() else None
         return (stat.st_ino, stat.st_mtime_ns) if stat is not None else None
 
@@ -243,7 +243,7 @@ def _load_state(model: nn.Module, optimiser: torch.optim.Optimizer, tensors: dic
 
 
 def _state_keys(name: str, tensors: dict[str, Tensor]) -> tuple[str, ...]:
-    """Return what a checkpoint keeps of a weight's optimiser: Adam's state, the sum of row-wise Adagrad, or nothing."""
+    """Return the optimiser state of a weight in a checkpoint: Adam's, the sum of row-wise Adagrad, or nothing."""
     if f"{ADAGRAD_SUM}.{name}" in tensors:
         return (ADAGRAD_SUM,)
     return ADAM_STATE if f"step.{name}" in tensors else ()

@@ -1,4 +1,4 @@
-"""The files of a run that is resumed: its recipe may name them by paths relative to the directory it was started in.
+"""The data files of a resumed run, whose paths may be relative to the directory that the run was started in.
 
 A path is looked up in the current directory first, as when the run was started, then in the directory that a note in
 config.toml names. Called by prepare.py.

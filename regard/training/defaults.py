@@ -62,7 +62,7 @@ def complete_model_table(
 
 
 def choose_batch_tokens(n_tokens: int, device: torch.device) -> int:
-    """Return the target tokens of a step: few for little data, as many as use a GPU well for much."""
+    """Return the target tokens of a step: few for little data, and enough to utilise a GPU for much data."""
     if device.type == "cpu":
         return 2048
     return 8192 if n_tokens < 4_000_000 else 32768
@@ -102,7 +102,7 @@ def complete_train_table(
 
 
 def resolve_intervals(training_defaults: dict[str, Any], steps: int) -> dict[str, int]:
-    """Return warm-up and intervals for a run of so many steps, none longer than the run."""
+    """Return warm-up and intervals for a run of that many steps, none longer than the run."""
     limits = {"warmup": steps // 2, "log_every": steps, "validate_every": steps, "save_every": steps}
     values = {key: training_defaults[key] for key in limits if key in training_defaults}
     return {key: min(limits[key], value(steps) if callable(value) else value) for key, value in values.items()}

@@ -8,7 +8,7 @@ a store, and training reads them:
     indexed store        0  1  2 |  3  4  |  ...          the row of each token in the table of features
 
 A `CachedEncoder` stands in for the model: it looks its input up in the table, and has the heads of the model itself. So
-a task makes its batches and computes its loss as ever. Called by loop.py; plan.py says what it costs.
+a task makes its batches and computes its loss as usual. Called by loop.py; plan.py reports the memory it takes.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class CachePlan:
 
 
 def plan_cache(prepared: PreparedRun) -> CachePlan | None:
-    """Return the plan of caching features; None where nothing could be cached.
+    """Return the plan of caching features; None if nothing can be cached.
 
     All steps of the run count, so that one that is resumed computes as one that never stopped.
     """

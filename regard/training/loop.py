@@ -98,7 +98,7 @@ class Trainer:
         self._last_report_time = time.monotonic()
 
     def _replace_missing_weights(self) -> None:
-        """Keep the best weights from the last checkpoint on, whose own take the place of those that are missing."""
+        """Replace missing best weights by those of the last checkpoint, until there are better ones."""
         progress, path = self.progress, self.prepared.directory.weights_path
         warn(f"{path}: missing; the weights of step {progress.step:,} replace it, until there are better ones")
         progress.best = progress.best_loss = None
@@ -118,7 +118,7 @@ class Trainer:
         )
 
     def _cache_frozen_features(self) -> None:
-        """Compute what a frozen encoder says of all texts, if they will be read more than once and fit the memory."""
+        """Compute the outputs of a frozen encoder for all texts, if they are read more than once and fit in memory."""
         plan = plan_cache(self.prepared)
         if plan is not None and plan.is_used and self._training_view is self.prepared:
             with convert_out_of_memory_errors(self.config):
@@ -126,7 +126,7 @@ class Trainer:
             self.training_step = self._build_step(self._training_view.model)
 
     def _rebuild_step(self) -> None:
-        """Build the step anew for other trained weights; a compiled one is compiled again."""
+        """Rebuild the step for other trained weights; a compiled one is compiled again."""
         if self.config.compiled:
             torch.compiler.reset()  # otherwise the compiler would count every stage as one recompilation too many
         self.training_step = self._build_step(self.model)
@@ -147,10 +147,12 @@ class Trainer:
             yield from self._train()
 
     def _check_unchanged(self) -> None:
-        """Refuse to go on if another process took the lock between two calls of `train` and trained further."""
+        """Refuse to continue if another process took the lock between two calls of `train` and trained further."""
         if not self.checkpoints.is_last_checkpoint():
             path = self.prepared.directory.path
-            raise CheckpointError(f"{path}: trained further by another process meanwhile; resume the run anew")
+            raise CheckpointError(
+                f"{path}: was trained further by another process in the meantime; resume the run again"
+            )
 
     def _train(self) -> Iterator[TrainingEvent]:
         self.progress.finished, self.progress.skipped_in_a_row, self._stop_signal = False, 0, 0
@@ -268,9 +270,9 @@ class Trainer:
         return TrainingEvent("valid", progress.step, values | {"best": progress.best_step == progress.step})
 
     def _update_best(self, values: dict[str, float]) -> bool:
-        """Keep the values if they are better by the task's metric or, where that is equal, by the loss.
+        """Keep the values if they are better by the task's metric or, if that is equal, by the loss.
 
-        BLEU is equal where no text has four words: then it is 0 at every validation.
+        BLEU is equal if no text has four words: then it is 0 at every validation.
         """
         progress, metric = self.progress, self.prepared.task.validation_metric
         value, loss = values[metric.key], values["valid_loss"]
@@ -361,7 +363,7 @@ class Trainer:
             saved = (
                 "the previous checkpoint is intact" if self.checkpoints.exists() else "no checkpoint was written yet"
             )
-            return f"{saved}: make room, then go on with --resume"
+            return f"{saved}: make room, then continue with --resume"
 
         return convert_write_errors(self.prepared.directory.path, fix=describe_fix, error_type=TrainingError)
 

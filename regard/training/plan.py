@@ -35,7 +35,7 @@ N_PROFILED_BATCHES = 5
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """Size and cost of a run from `first_step` on; `no_export` says why it cannot be exported, if it cannot."""
+    """Size and cost of a run from `first_step` on; `no_export` is the reason why it cannot be exported, if any."""
 
     n_parameters: int
     n_frozen_parameters: int
@@ -133,7 +133,7 @@ def make_plan(prepared: PreparedRun, first_step: int = 0) -> TrainingPlan:
 
 
 def _describe_letter_case(prepared: PreparedRun) -> str:
-    """Return a warning where words with upper-case letters would be unknown; nothing where they are read."""
+    """Return a warning if words with upper-case letters would be unknown; otherwise nothing."""
     if (
         prepared.config.tokenizer.kind not in ("wordpiece", "words")
         or not prepared.task.tokenizers.source.lacks_upper_case
@@ -146,7 +146,7 @@ def _describe_letter_case(prepared: PreparedRun) -> str:
 
 
 def _describe_frozen(counts: ParameterCounts, cache: CachePlan | None) -> str:
-    """Return what becomes of the frozen part; nothing where there is none."""
+    """Return a description of the frozen part; nothing if there is none."""
     if not counts.frozen:
         return ""
     computed = "" if cache is None else f"; {cache.problem or 'hidden states are computed once'}"
@@ -155,7 +155,7 @@ def _describe_frozen(counts: ParameterCounts, cache: CachePlan | None) -> str:
 
 
 def _describe_scored_sample(prepared: PreparedRun) -> str:
-    """Return the size of the sample that each validation scores; nothing where it scores all examples."""
+    """Return the size of the sample that each validation scores; nothing if it scores all examples."""
     n_scored, n_all = len(prepared.scored_examples), len(prepared.all_scored_examples)
     if n_scored == n_all:
         return ""

@@ -115,7 +115,7 @@ def prepare_run(
 
 def _check_directory(run: RunDirectory, *, resume: bool) -> None:
     if run.exists() and not resume:
-        raise ConfigError(f"{run.path}: already holds a run; pass --resume to go on with it, or choose another --out")
+        raise ConfigError(f"{run.path}: already holds a run; pass --resume to continue it, or choose another --out")
     if not run.exists() and run.checkpoint_path.exists():
         raise CheckpointError(f"{run.path}: holds a checkpoint but no config.toml; restore it, or choose another --out")
     if resume and not run.exists():
@@ -220,10 +220,10 @@ def _build_task(recipe: PartialRecipe, provisional: RunConfig, corpus: Corpus, r
 def _check_vocabulary(requested: int, actual: int) -> None:
     """Refuse a vocabulary size that the text does not give."""
     if actual < requested:
-        problem = f"{requested:,} asked, but this text gives at most {actual:,} subwords"
+        problem = f"{requested:,} requested, but this text gives at most {actual:,} subwords"
         raise ConfigError(f"tokenizer.vocabulary: {problem}; ask for {actual:,} or fewer, or leave it out")
     if actual > requested:
-        problem = f"{requested:,} asked, but the characters of this text alone are {actual:,} tokens"
+        problem = f"{requested:,} requested, but the characters of this text alone are {actual:,} tokens"
         raise ConfigError(f"tokenizer.vocabulary: {problem}; ask for at least that many, or leave it out")
 
 

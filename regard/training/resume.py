@@ -69,7 +69,7 @@ def check_steps(run_config: RunConfig, run: RunDirectory, step: int, where: str)
     steps = run_config.train.steps
     if steps < step:
         problem = f"{where}: train.steps = {steps}, but the run in {run.path} is at step {step} already"
-        raise ConfigError(f"{problem}; give {step} to end it there, or more to go on")
+        raise ConfigError(f"{problem}; give {step} to end it there, or more to continue")
 
 
 def describe_changes(changes: list[ChangedSetting], step: int) -> str:

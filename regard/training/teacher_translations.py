@@ -121,7 +121,7 @@ class TranslationFiles:
             check_checksum(path, [lines], str(json.loads(header)["checksum"]))
             values = [json.loads(line) for line in lines.splitlines()]
         except (FileNotFoundError, ValueError, LookupError, TypeError) as error:
-            raise CheckpointError(f"{path}: damaged or missing ({error}); call the command once more") from None
+            raise CheckpointError(f"{path}: damaged or missing ({error}); run the command again") from None
         return [TeacherPair(**each) for each in values]
 
     def has_chunk(self, number: int) -> bool:

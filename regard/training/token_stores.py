@@ -95,6 +95,6 @@ def _check_or_write_store(
 
 def _data_changed_error(path: Path) -> CheckpointError:
     return CheckpointError(
-        f"{path}: the data, or how this version reads it, changed since the run began, so it cannot go on exactly; "
-        "begin another run"
+        f"{path}: the data, or how this version reads it, changed since the run began, so it cannot be resumed "
+        "exactly; begin another run"
     )
