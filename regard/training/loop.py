@@ -94,12 +94,12 @@ class Trainer:
         self._training_view = self._validation_view = prepared
         self._pending_results: list[Tensor] = []
         self._stop_signal = 0
-        self._fit_into_minutes()
+        self.fit_into_minutes()
         early_steps = EARLY_COMPILED_PROGRESS_STEPS if self.config.compiled else EARLY_PROGRESS_STEPS
         self._early_steps = {self.progress.step + n for n in early_steps}
         self._last_report_time = time.monotonic()
 
-    def _fit_into_minutes(self) -> None:
+    def fit_into_minutes(self) -> None:
         """Choose the number of steps by their speed, where the recipe gives minutes instead."""
         run = self.prepared
         if run.complete is None:
@@ -107,14 +107,14 @@ class Trainer:
         complete, minutes = run.complete, self.config.minutes
         print_message(f"measuring  the time of a step, to choose train.steps for train.minutes = {minutes:g}")
         try:
-            pace = self._measure_pace()
+            pace = self.measure_pace()
             run.set_steps(choose_steps(minutes, pace, lambda steps: complete(steps)[0].train))
         except BaseException:
             run.directory.lock.release()
             raise
         self.config = run.config.train
 
-    def _measure_pace(self) -> Pace:
+    def measure_pace(self) -> Pace:
         """Measure the speed of training and of validating, without changing weights or optimiser."""
         warm_up, n_timed = EARLY_COMPILED_PROGRESS_STEPS if self.config.compiled else EARLY_PROGRESS_STEPS
         with use_threads(self.config.threads), convert_out_of_memory_errors(self.config):
