@@ -1,11 +1,11 @@
 """Choices of pre-training beside each other: validation loss of masked words after equal time (docs/encoders.md).
 
-    python bench/cramming.py wikipedia_en/train.txt --valid wikipedia_en/valid.txt --device cuda --at-once 3
+    python bench/cramming.py wikipedia_en/train.txt --valid wikipedia_en/valid.txt --device cuda --parallel 3
     python bench/cramming.py TRAIN... --arms recipe post-norm dropout --set train.batch_tokens=131072
 
 Every arm is recipes/bert-en.toml with one choice undone, most of them those of Geiping and Goldstein 2023. The text is
 read once. An arm trains for so many seconds at the speed measured before its first step; compiling does not count.
-With --at-once N, arms compile side by side, but only one of them trains at a time. All are scored alike, whatever they
+With --parallel N, arms compile side by side, but only one of them trains at a time. All are scored alike, whatever they
 were trained on: 15 % of the tokens of the validation text masked.
 """
 
@@ -159,12 +159,12 @@ def score(prepared: PreparedRun) -> dict[str, float]:
     return validate(prepared, prepared.scored_examples)
 
 
-def run_jobs(jobs: Mapping[str, Job], at_once: int) -> Iterator[tuple[str, ArmResult]]:
+def run_jobs(jobs: Mapping[str, Job], n_parallel: int) -> Iterator[tuple[str, ArmResult]]:
     """Yield the result of every arm."""
-    if at_once == 1:
+    if n_parallel == 1:
         yield from ((name, train_arm(job)) for name, job in jobs.items())
         return
-    with ProcessPoolExecutor(at_once, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(n_parallel, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
         yield from zip(jobs, pool.map(train_arm, jobs.values()), strict=True)
 
 
@@ -188,12 +188,12 @@ def write_smoke_text(folder: Path, n_documents: int) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = harness.ArmsParser(__doc__, smoke={"steps": 2, "at_once": 1, "arms": ["recipe", "post", "15 %"]})
+    parser = harness.ArmsParser(__doc__, smoke={"steps": 2, "parallel": 1, "arms": ["recipe", "post", "15 %"]})
     parser.add_argument("train", nargs="*", help="plain text to train on")
     parser.add_argument("--valid", nargs="+", help="plain text to score on")
     parser.add_argument("--seconds", type=float, default=45.0, help="training time of every arm")
     parser.add_argument("--steps", type=int, default=0, help="steps of every arm, instead of seconds")
-    parser.add_argument("--at-once", type=int, default=1, help="arms that compile side by side")
+    parser.add_argument("--parallel", type=int, default=1, help="arms that compile side by side")
     parser.add_argument("--out", help="directory of the runs; by default a temporary one")
     options = parser.parse(arguments)
     with TemporaryDirectory() as folder:
@@ -209,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{'':<18}{'parameters':>11}{'tokens/s':>12}{'steps':>8}{'Mtokens':>9}{'loss':>9}{'':>9}{'ppl':>9}{'right':>9}"
         )
         first = None
-        for name, result in run_jobs(jobs, options.at_once):
+        for name, result in run_jobs(jobs, options.parallel):
             first = first or result
             print_result(name, result, first.loss)
 

@@ -1,10 +1,10 @@
 """An encoder fine-tuned on GLUE: scores on the development sets beside the published ones of the smaller BERTs.
 
-    python bench/glue.py runs/bert-en glue --seeds 3 --device cuda --at-once 8
+    python bench/glue.py runs/bert-en glue --seeds 3 --device cuda --parallel 8
     python bench/glue.py runs/bert-en glue --arms RTE MRPC --set task.pooling=mean --set train.learning_rate=1e-4
 
 Trains with the settings that `regard train classify` chooses, laid over by --set, with every seed; several trainings
-run side by side where --at-once says so, those of the largest data first. The checkpoint with the best validation is
+run side by side where --parallel says so, those of the largest data first. The checkpoint with the best validation is
 scored on the same data, as is usual on GLUE's development sets. The published scores are of the test sets (Turc et al.
 2019), each the best of several rates and batch sizes.
 """
@@ -93,13 +93,13 @@ def fine_tune(job: Job) -> JobResult:
     return JobResult(metrics[glue.metric], time.perf_counter() - start)
 
 
-def run_jobs(jobs: Sequence[Job], at_once: int) -> Iterator[JobResult]:
+def run_jobs(jobs: Sequence[Job], n_parallel: int) -> Iterator[JobResult]:
     """Yield the results in the order of the jobs."""
-    if at_once == 1:
+    if n_parallel == 1:
         yield from map(fine_tune, jobs)
         return
     one_thread = {"initializer": torch.set_num_threads, "initargs": (1,)}
-    with ProcessPoolExecutor(at_once, mp_context=get_context("spawn"), **one_thread) as pool:
+    with ProcessPoolExecutor(n_parallel, mp_context=get_context("spawn"), **one_thread) as pool:
         yield from pool.map(fine_tune, jobs)
 
 
@@ -163,10 +163,10 @@ def make_jobs(names: Sequence[str], options: argparse.Namespace, out: Path) -> l
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = harness.ArmsParser(__doc__, smoke={"at_once": 1, "arms": ["CoLA", "STS-B"]})
+    parser = harness.ArmsParser(__doc__, smoke={"parallel": 1, "arms": ["CoLA", "STS-B"]})
     parser.add_argument("model", nargs="?", help="a pre-trained encoder: a run or a Hugging Face directory")
     parser.add_argument("glue", nargs="?", help="the directory with SST-2/train.tsv, SST-2/dev.tsv and so on")
-    parser.add_argument("--at-once", type=int, default=1, help="fine-tunings that run side by side")
+    parser.add_argument("--parallel", type=int, default=1, help="fine-tunings that run side by side")
     options = parser.parse(arguments)
     with TemporaryDirectory() as folder:
         if options.smoke and options.glue is None:
@@ -177,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         names = [name for name, _ in parser.select_arms(ARMS, options.arms).values()]
         jobs = make_jobs(names, options, Path(folder))
         results: dict[str, list[JobResult]] = defaultdict(list)
-        for job, result in zip(jobs, run_jobs(jobs, options.at_once), strict=True):
+        for job, result in zip(jobs, run_jobs(jobs, options.parallel), strict=True):
             results[job.name].append(result)
             print(f"{job.name}, seed {job.seed}: {100 * result.score:.1f}, {result.seconds:.0f} s", flush=True)
         print_table(results)
