@@ -20,6 +20,7 @@ from regard.training.learning_curve import draw_learning_curve
 from regard.training.loop import EARLY_COMPILED_PROGRESS_STEPS, EARLY_PROGRESS_STEPS, TrainingEvent
 from regard.training.memory import check_batch_fits
 from regard.training.plan import make_plan
+from regard.training.schedule import sum_micro_batches
 
 N_RECENT_INTERVALS = 10
 """Intervals between events over which the speed on the live line is averaged."""
@@ -52,6 +53,7 @@ class ProgressPoint(NamedTuple):
     """Progress at an event; `seconds` counts training steps only, not validation or saving."""
 
     step: int
+    micro_batches: int
     tokens: int
     seconds: float
 
@@ -61,7 +63,9 @@ class TrainingDisplay:
 
     def __init__(self, run: TrainingRun) -> None:
         compiled = run.prepared.config.train.compiled
-        self.progress, self.n_steps = run.trainer.progress, run.prepared.config.train.steps
+        self.train = run.prepared.config.train
+        self.progress, self.n_steps = run.trainer.progress, self.train.steps
+        self._n_micro_batches = sum_micro_batches(self.train, self.n_steps)
         self.last_event = TrainingEvent("end", self.progress.step, {})
         self._start_time, self._first_point, self._last_print_time = time.monotonic(), self._current_point(), 0.0
         # The first interval of a compiled run is mostly compilation, so it is left out of the speed.
@@ -109,9 +113,11 @@ class TrainingDisplay:
         if self._warm_point is None:
             self._warm_point = now
         elif now.step - self._warm_point.step >= last - warm_up:
-            seconds = (now.seconds - self._warm_point.seconds) / (now.step - self._warm_point.step)
-            left = _describe_duration(seconds * (self.n_steps - now.step))
-            print_message(f"about {left} to go ({_format_step_time(seconds)} a step, without validation)")
+            n_timed = now.micro_batches - self._warm_point.micro_batches
+            seconds = (now.seconds - self._warm_point.seconds) / n_timed
+            left = _describe_duration(seconds * (self._n_micro_batches - now.micro_batches))
+            per_step = _format_step_time(seconds * self.train.accumulate)
+            print_message(f"about {left} to go ({per_step} a step, without validation)")
             self._is_time_estimated = True
 
     def _format_line(self, values: dict[str, Any]) -> str:
@@ -127,12 +133,15 @@ class TrainingDisplay:
             return ""
         seconds = max(now.seconds - start.seconds, 1e-9)
         overhead = time.monotonic() - self._start_time - (now.seconds - self._first_point.seconds)
-        per_step = seconds / (now.step - start.step) + overhead / (now.step - self._first_point.step)
-        left = _format_duration(per_step * (self.n_steps - now.step))
+        done, n_timed = now.micro_batches - self._first_point.micro_batches, now.micro_batches - start.micro_batches
+        per_micro_batch = seconds / n_timed + overhead / done
+        left = _format_duration(per_micro_batch * (self._n_micro_batches - now.micro_batches))
         return f"  {(now.tokens - start.tokens) / seconds:,.0f} tokens/s  {left} left"
 
     def _current_point(self) -> ProgressPoint:
-        return ProgressPoint(self.progress.step, self.progress.tokens, self.progress.seconds)
+        progress = self.progress
+        n_micro_batches = sum_micro_batches(self.train, progress.step)
+        return ProgressPoint(progress.step, n_micro_batches, progress.tokens, progress.seconds)
 
 
 def resume_command(path: Path, device: str = "auto") -> str:

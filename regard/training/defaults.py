@@ -88,6 +88,8 @@ def complete_train_table(
     one_row_each = row_width * recipe_table.get("accumulate", 1)  # every micro-batch holds at least one row
     table["batch_tokens"] = max(table["batch_tokens"], one_row_each)
     table |= recipe_table
+    if table.get("schedule") == "one-cycle" and "warmup" not in recipe_table:
+        table["warmup"] = lambda steps: steps // 2
     table.setdefault("steps", lambda batch: choose_steps(tokens, batch, device))
     if callable(table["steps"]):
         table["steps"] = table["steps"](table["batch_tokens"])

@@ -37,6 +37,7 @@ from regard.progress import track
 from regard.runs.device import available_memory
 from regard.tasks.shared.encoder_task import EncoderTask, read_stored_inputs
 from regard.training.prepare import PreparedRun
+from regard.training.schedule import sum_micro_batches
 
 MEMORY_FRACTION = 0.5
 """The part of the free memory that cached features may take."""
@@ -97,7 +98,7 @@ def plan_cache(prepared: PreparedRun) -> CachePlan | None:
     sizes = ((prepared.train_store, dtype.itemsize), (prepared.valid_store, torch.float32.itemsize))
     n_bytes = sum(len(store[TEXT_COLUMN].ids) * width * itemsize for store, itemsize in sizes)
     train = prepared.config.train
-    if train.steps * train.accumulate <= prepared.train_order.estimate().n_batches:
+    if sum_micro_batches(train, train.steps) <= prepared.train_order.estimate().n_batches:
         return CachePlan(n_bytes, "hidden states are computed at every step: no text is read twice")
     if n_bytes > MEMORY_FRACTION * available_memory(prepared.device):
         return CachePlan(n_bytes, f"hidden states are computed at every step: {n_bytes / 2**30:.1f} GiB would not fit")

@@ -29,16 +29,17 @@ from regard.disk import convert_write_errors, fsync_path, write_json_with_checks
 from regard.errors import CheckpointError, DataError, TrainingError
 from regard.models.freezing import find_frozen_modules
 from regard.models.weights import collect_weights, load_weights, write_tensors
-from regard.progress import warn
+from regard.progress import print_message, warn
 from regard.tasks.task import TrainingBatch
 from regard.training.checkpoint import CheckpointManager
 from regard.training.feature_cache import cache_features, plan_cache
 from regard.training.guards import convert_out_of_memory_errors, stop_on_signals
 from regard.training.optimiser import build_optimiser, set_learning_rate
 from regard.training.prepare import PreparedRun
-from regard.training.schedule import SCHEDULES
+from regard.training.schedule import SCHEDULES, count_micro_batches
 from regard.training.step import TrainingStep, read_step_results
 from regard.training.thread_count import use_threads
+from regard.training.time_budget import Pace, choose_steps, measured_seconds, time_micro_batches
 from regard.training.unfreezing import GradualUnfreezing
 from regard.training.validation import validate
 
@@ -93,9 +94,43 @@ class Trainer:
         self._training_view = self._validation_view = prepared
         self._pending_results: list[Tensor] = []
         self._stop_signal = 0
+        self.fit_into_minutes()
         early_steps = EARLY_COMPILED_PROGRESS_STEPS if self.config.compiled else EARLY_PROGRESS_STEPS
         self._early_steps = {self.progress.step + n for n in early_steps}
         self._last_report_time = time.monotonic()
+
+    def fit_into_minutes(self) -> None:
+        """Choose the number of steps by their speed, where the recipe gives minutes instead."""
+        run = self.prepared
+        if run.complete is None:
+            return
+        complete, minutes = run.complete, self.config.minutes
+        print_message(f"measuring  the time of a step, to choose train.steps for train.minutes = {minutes:g}")
+        try:
+            pace = self.measure_pace()
+            run.set_steps(choose_steps(minutes, pace, lambda steps: complete(steps)[0].train))
+        except BaseException:
+            run.directory.lock.release()
+            raise
+        self.config = run.config.train
+
+    def measure_pace(self) -> Pace:
+        """Measure the speed of training and of validating, without changing weights or optimiser."""
+        warm_up, n_timed = EARLY_COMPILED_PROGRESS_STEPS if self.config.compiled else EARLY_PROGRESS_STEPS
+        with use_threads(self.config.threads), convert_out_of_memory_errors(self.config):
+            self._cache_frozen_features()
+            self._set_training_mode()
+            set_learning_rate(self.optimiser, 0.0)
+            with Prefetcher(self._iterate_batches(), self.prepared.device) as batches:
+                micro_batches = (batch for batch, _ in batches)
+                time_micro_batches(self.training_step, micro_batches, warm_up)
+                micro_batch = time_micro_batches(
+                    self.training_step, micro_batches, n_timed, measured_seconds(self.config.minutes)
+                )
+            self.optimiser.state.clear()
+            start_time = time.perf_counter()
+            validate(self._validation_view, self.prepared.scored_examples)
+            return Pace(micro_batch, time.perf_counter() - start_time)
 
     def _replace_missing_weights(self) -> None:
         """Replace missing best weights by those of the last checkpoint, until there are better ones."""
@@ -181,8 +216,8 @@ class Trainer:
     def _run_step(self, batches: Iterator[tuple[TrainingBatch, Cursor]]) -> Iterator[TrainingEvent]:
         start_time = time.perf_counter()
         progress, config = self.progress, self.config
-        micro_batches = list(islice(batches, config.accumulate))
         step = progress.step + 1
+        micro_batches = list(islice(batches, count_micro_batches(config, step)))
         if self._unfreezing.apply(step):
             self._rebuild_step()
         torch.manual_seed(_step_seed(config.seed, step))

@@ -26,6 +26,7 @@ from regard.runs.import_export import describe_export_problem
 from regard.training.feature_cache import CachedEncoder, CachePlan, feature_shape, plan_cache
 from regard.training.memory import FROZEN_BYTES, TRAINED_BYTES, format_bytes
 from regard.training.prepare import PreparedRun
+from regard.training.schedule import sum_micro_batches
 from regard.training.step import Objective
 from regard.training.unfreezing import GradualUnfreezing
 
@@ -100,7 +101,7 @@ class TrainingPlan:
 def make_plan(prepared: PreparedRun, first_step: int = 0) -> TrainingPlan:
     """Return the plan of a prepared run that has taken `first_step` steps already."""
     train = prepared.config.train
-    n_batches = max(0, train.steps - first_step) * train.accumulate
+    n_batches = max(0, sum_micro_batches(train, train.steps) - sum_micro_batches(train, first_step))
     estimate = prepared.train_order.estimate()
     lengths = prepared.task.example_lengths(prepared.train_store)
     cache = plan_cache(prepared)

@@ -10,7 +10,7 @@ Called by prepare.py when a run begins; a resumed run takes all its values from 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,16 @@ class PartialRecipe:
     def is_frozen(self) -> bool:
         """True if the whole encoder is frozen."""
         return self.tables["train"].get("freeze") == "encoder"
+
+    @property
+    def is_timed(self) -> bool:
+        """True if the number of steps follows from ``train.minutes``."""
+        train = self.tables["train"]
+        return bool(train.get("minutes")) and "steps" not in train
+
+    def with_steps(self, steps: int) -> PartialRecipe:
+        """Return the recipe with a number of steps."""
+        return replace(self, tables={**self.tables, "train": {**self.tables["train"], "steps": steps}})
 
     def length_limit(self) -> int | None:
         """Return the positions of an example that the recipe allows; None if it sets no limit."""

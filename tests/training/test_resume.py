@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import torch
 from forks import Forks
-from tiny_runs import contents, merged, ready, recipe, trained, written
+from tiny_runs import abandon_after, contents, merged, ready, recipe, trained, written
 
 from regard import config
 from regard.errors import ConfigError
@@ -142,19 +142,12 @@ VARIANTS: dict[str, config.Tables] = {
     "plain": {},
     "everything": EVERYTHING,
     "gradient accumulation": {"train": {"accumulate": 2, "log_every": 2}},
+    "growing batches": {"train": {"accumulate": 2, "batch_ramp": 0.7, "schedule": "one-cycle"}},
     "dropout and r-drop": {"model": {"dropout": 0.3}, "task": {"r_drop": 1.0}},
     "bfloat16": {"train": {"precision": "bfloat16", "schedule": "cosine"}},
     "separate vocabularies": {"tokenizer": {"joint": False, "vocabulary": 262}},
     "few checkpoints": {"train": {"save_every": 100, "validate_every": 100, "log_every": 4}},
 }
-
-
-def abandon_after(tables: config.Tables, out: Path, events: int) -> None:
-    """Begin or resume a run, and abandon it after so many events."""
-    run = Trainer(ready(tables, out, resume=True)).train()
-    for _, _ in zip(range(events), run, strict=False):
-        pass
-    run.close()
 
 
 @pytest.mark.parametrize("name", VARIANTS)
