@@ -1,26 +1,23 @@
-"""Choices of pre-training beside each other: validation loss of masked words after equal time (docs/encoders.md).
+"""Choices of pre-training beside each other: validation loss of masked words after equally many steps (encoders.md).
 
     python bench/cramming.py wikipedia_en/train.txt --valid wikipedia_en/valid.txt --device cuda --parallel 3
-    python bench/cramming.py TRAIN... --arms recipe post-norm dropout --set train.batch_tokens=131072
+    python bench/cramming.py TRAIN... --arms recipe post-norm dropout --steps 3000 --set train.batch_tokens=131072
 
 Every arm is recipes/bert-en.toml with one choice undone, most of them those of Geiping and Goldstein 2023. The text is
-read once. An arm trains for so many seconds at the speed measured before its first step; compiling does not count.
-With --parallel N, arms compile side by side, but only one of them trains at a time. All are scored alike, whatever they
-were trained on: 15 % of the tokens of the validation text masked.
+read once. Arms train for equally many steps, so that their losses do not depend on what else the machine does; the
+speed, which does, is printed beside them (with --parallel 1 an arm has the machine to itself). All are scored alike,
+whatever they were trained on: 15 % of the tokens of the validation text masked.
 """
 
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
 import random
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,7 +32,7 @@ from regard.runs.run_directory import RunDirectory
 from regard.tasks.shared.token_masking import TokenMasker
 from regard.training.defaults import SCHEDULE_DEFAULTS
 from regard.training.loop import Trainer
-from regard.training.prepare import CompleteSettings, PreparedRun, prepare_run
+from regard.training.prepare import PreparedRun, prepare_run
 from regard.training.validation import validate
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "bert-en.toml"
@@ -80,12 +77,10 @@ class ArmResult:
 
 @dataclass(frozen=True)
 class Job:
-    """An arm to train: its directory, with the tokens of the text in it, and its settings; 0 steps are measured."""
+    """An arm to train: its directory, with the tokens of the text in it, and its device."""
 
     out: Path
-    tables: config.Tables
     device: str
-    steps: int
 
 
 def merge(*every: Mapping[str, Mapping[str, Any]]) -> config.Tables:
@@ -107,46 +102,28 @@ def read_text(options: argparse.Namespace, folder: Path) -> RunDirectory:
 def make_job(name: str, run: RunDirectory, out: Path, options: argparse.Namespace) -> Job:
     """Copy what the text became into the directory of an arm, with the arm's settings."""
     shutil.copytree(run.path, out, copy_function=os.link)
-    tables = merge(run.read_config().tables(), ARMS[name], {"train": {"minutes": options.seconds / 60}})
+    tables = merge(run.read_config().tables(), ARMS[name])
     tables = merge(tables, {"model": SMOKE_MODEL}) if options.smoke else tables
+    tables["train"] |= schedule_for(tables["train"]["schedule"], options.steps)
     (out / "config.toml").unlink()
     RunDirectory(out).write_config(build_run_config(tables, name))
-    return Job(out, tables, options.device, options.steps)
+    return Job(out, options.device)
 
 
-def complete(job: Job, steps: int) -> CompleteSettings:
-    """Return the settings of an arm for a number of steps."""
-    one_cycle = job.tables["train"]["schedule"] == "one-cycle"
-    warmup = steps // 2 if one_cycle else min(SCHEDULE_DEFAULTS["warmup"](steps), steps // 2)
+def schedule_for(schedule: str, steps: int) -> dict[str, Any]:
+    """Return the settings of an arm that depend on the number of steps."""
+    warmup = steps // 2 if schedule == "one-cycle" else min(SCHEDULE_DEFAULTS["warmup"](steps), steps // 2)
     intervals = dict.fromkeys(("validate_every", "save_every"), steps) | {"log_every": max(1, steps // 10)}
-    train = {"steps": steps, "warmup": warmup, **intervals}
-    return build_run_config(merge(job.tables, {"train": train}), str(job.out)), {}
-
-
-@contextmanager
-def hold_device(path: Path) -> Iterator[None]:
-    """Wait until no other arm trains, and let none begin meanwhile."""
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    return {"minutes": 0.0, "steps": steps, "warmup": warmup, **intervals}
 
 
 def train_arm(job: Job) -> ArmResult:
-    """Compile, then measure, train and score an arm while no other one trains."""
+    """Train and score an arm."""
     prepared = prepare_run({}, job.out, select_device(job.device), where=str(job.out), resume=True)
-    if job.steps:
-        prepared.complete = partial(complete, job)
-        prepared.set_steps(job.steps)
     trainer = Trainer(prepared)
-    if not job.steps:
-        trainer.measure_pace()  # this compiles, and is measured again when the device is free
-        prepared.complete = partial(complete, job)
-    with hold_device(job.out.parent / "device.lock"):
-        trainer.fit_into_minutes()
-        for _ in trainer.train():
-            pass
-        scores = score(prepared)
-    progress = trainer.progress
+    for _ in trainer.train():
+        pass
+    progress, scores = trainer.progress, score(prepared)
     n_parameters = sum(weight.numel() for weight in prepared.model.parameters())
     scored = (scores[key] for key in ("valid_loss", "valid_perplexity", "masked_accuracy"))
     return ArmResult(n_parameters, progress.step, progress.tokens, progress.seconds, *scored)
@@ -191,9 +168,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = harness.ArmsParser(__doc__, smoke={"steps": 2, "parallel": 1, "arms": ["recipe", "post", "15 %"]})
     parser.add_argument("train", nargs="*", help="plain text to train on")
     parser.add_argument("--valid", nargs="+", help="plain text to score on")
-    parser.add_argument("--seconds", type=float, default=45.0, help="training time of every arm")
-    parser.add_argument("--steps", type=int, default=0, help="steps of every arm, instead of seconds")
-    parser.add_argument("--parallel", type=int, default=1, help="arms that compile side by side")
+    parser.add_argument("--steps", type=int, default=1000, help="steps of every arm")
+    parser.add_argument("--parallel", type=int, default=1, help="arms trained at the same time")
     parser.add_argument("--out", help="directory of the runs; by default a temporary one")
     options = parser.parse(arguments)
     with TemporaryDirectory() as folder:
