@@ -33,7 +33,7 @@ from torch import nn
 
 from regard.config import Table, Tables
 from regard.data.columns import ColumnSpec, EncodedChunk
-from regard.data.corpus import ENCODING_CHUNK_BYTES, Corpus, DataConfig, Example, ExampleReader
+from regard.data.corpus import ENCODING_CHUNK_BYTES, SET_COLUMN, Corpus, DataConfig, Example, ExampleReader
 from regard.data.labels import Labels
 from regard.data.order import Placement
 from regard.data.prefetch import Movable
@@ -117,6 +117,11 @@ class RecipeSchema:
         return {}
 
     @classmethod
+    def complete_task_table(cls, tables: Tables, user_table: Table, where: str) -> Table:
+        """Return the ``[task]`` table with what follows from the others; `user_table` is what the user wrote of it."""
+        return tables["task"]
+
+    @classmethod
     def packs_texts(cls, task_table: Table) -> bool:
         """Return True if several texts may share a row; otherwise every text has a row of its own in training."""
         return True
@@ -194,6 +199,10 @@ class ExampleBatcher(ABC):
     @abstractmethod
     def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
         """Return the number of positions each example takes on each side of a packed row."""
+
+    def example_sets(self, store: TokenStore) -> Int[np.ndarray, " N"]:
+        """Return the number of the source of each example, where the corpus has them (`DataConfig.has_sets`)."""
+        return store.values(SET_COLUMN)
 
     def row_width(self, lengths: Int[np.ndarray, "N sides"]) -> int | None:
         """Return the width of rows that suits these lengths; None for the default."""

@@ -82,6 +82,7 @@ def parse_recipe(tables: config.Tables, device: torch.device, where: str) -> Par
     full = full if vocabulary is None else vocabulary.complete_recipe(full, where)
     task_defaults = {**task_class.default_task_config(device, full["model"]), **_architecture_defaults(schema, "task")}
     full = {**full, "task": {**task_defaults, **full["task"]}}
+    full = {**full, "task": task_class.complete_task_table(full, user_tables["task"], where)}
     return PartialRecipe(task_class, schema, user_tables, full, pretrained, where, vectors, vocabulary)
 
 
