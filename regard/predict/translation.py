@@ -85,10 +85,18 @@ class TranslationPredictor:
     device: torch.device
     directions: Directions = ONE_DIRECTION
 
-    def encode_sources(self, texts: Sequence[str], to: str = "") -> list[list[int]]:
-        """Return the ids of texts to be translated into a language, its token first where there are several."""
-        prefix = list(map(self.tokenizers.source.token_to_id, self.directions.source_tokens(to)))
-        return [[*prefix, *ids] for ids in self.tokenizers.source.encode_batch(texts)]
+    def encode_sources(self, texts: Sequence[str], to: str | Sequence[str] = "") -> list[list[int]]:
+        """Return the ids of texts to be translated into a language, its token first where the model has several.
+
+        Every text may have a language, or a direction, of its own.
+        """
+        names = [to] * len(texts) if isinstance(to, str) else [each.rpartition("-")[-1] for each in to]
+        prefixes = {
+            name: list(map(self.tokenizers.source.token_to_id, self.directions.source_tokens(name)))
+            for name in set(names)
+        }
+        encoded = self.tokenizers.source.encode_batch(texts)
+        return [[*prefixes[name], *ids] for name, ids in zip(names, encoded, strict=True)]
 
     @cached_property
     def batching(self) -> Seq2SeqBatching:
