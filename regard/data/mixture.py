@@ -21,7 +21,7 @@ from jaxtyping import Int
 class Mixture:
     """Sets of items, and how many of each an epoch has."""
 
-    sets: Sequence[Int[np.ndarray, " items"]]
+    sets: Sequence[Int[np.ndarray, " _"]]
     counts: Sequence[int]
     seed: int
 
@@ -35,7 +35,7 @@ class Mixture:
         """The epochs that it takes to see all items once."""
         return max(len(items) / count for items, count in zip(self.sets, self.counts, strict=True))
 
-    def draw(self, epoch: int) -> Int[np.ndarray, " items"]:
+    def draw(self, epoch: int) -> Int[np.ndarray, " drawn"]:
         """Return the items of an epoch, set by set."""
         return np.concatenate(
             [
@@ -45,13 +45,13 @@ class Mixture:
         )
 
     @cached_property
-    def _shuffled_sets(self) -> list[Int[np.ndarray, " items"]]:
+    def _shuffled_sets(self) -> list[Int[np.ndarray, " _"]]:
         generator = np.random.Generator(np.random.PCG64((self.seed, len(self.sets))))
         return [generator.permutation(items) for items in self.sets]
 
 
 def make_mixture(
-    sets: Mapping[int, Int[np.ndarray, " items"]],
+    sets: Mapping[int, Int[np.ndarray, " _"]],
     *,
     temperature: float,
     kept_set: int,

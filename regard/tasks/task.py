@@ -235,12 +235,14 @@ class ValidationMetrics(ABC):
     """The part of a task that scores a model during training.
 
     A task whose loss is no negative log-likelihood of text has no perplexity. `max_scored_examples` is the size of the
-    sample that a validation scores, where scoring is slow; `example_unit` names the examples in messages.
+    sample that a validation scores, where scoring is slow; `example_unit` names the examples in messages. With
+    `scores_start` a model that is fine-tuned is scored before its first step.
     """
 
     validation_metric: ValidationMetric
     has_perplexity: bool = True
-    max_scored_examples: ClassVar[int | None] = None
+    max_scored_examples: int | None = None
+    scores_start: ClassVar[bool] = False
     example_unit: ClassVar[str] = "examples"
 
     @abstractmethod
@@ -262,6 +264,10 @@ class ValidationMetrics(ABC):
     def compute_final_metrics(self, model: Any, corpus: Corpus, device: torch.device) -> dict[str, float]:
         """Return further metrics of the best weights, which need the validation text itself, at the end of training."""
         raise NotImplementedError
+
+    def example_strata(self, store: TokenStore) -> Int[np.ndarray, " N"]:
+        """Return the stratum of each example; a sample that is scored has as many of each, if there are so many."""
+        return np.zeros(len(self.example_lengths(store)), dtype=np.int64)  # type: ignore[attr-defined]
 
     def example_text(self, store: TokenStore, item: int) -> str:
         """Return the text of a stored example, by whose hash a sample is drawn; needed with `max_scored_examples`."""

@@ -120,7 +120,7 @@ class TranslationTask(Task):
     example_unit = "pairs"
     inherited_config_keys = ("start", "first", "directions")
     validation_metric = ValidationMetric("bleu", "BLEU", higher_is_better=True)
-    max_scored_examples = 500
+    scores_start = True
 
     def __init__(self, config: TranslateConfig, tokenizers: TokenizerPair) -> None:
         self.config = config
@@ -128,6 +128,11 @@ class TranslationTask(Task):
         self.directions = config.all_directions
         if self.directions.is_tagged:
             check_language_tokens(self.directions, tokenizers)
+
+    @property
+    def max_scored_examples(self) -> int:  # type: ignore[override]
+        """Enough for BLEU, of each direction if there are several."""
+        return max(500, 200 * len(self.directions.known))
 
     @classmethod
     def make_reader(cls, config: TranslateConfig, data: DataConfig) -> PairReader:
@@ -253,6 +258,11 @@ class TranslationTask(Task):
             group.hypotheses.append(decode(best[0].ids))
             group.references.append(decode(pair.target))
         return score_groups(groups)
+
+    def example_strata(self, store: TokenStore) -> Int[np.ndarray, " N"]:
+        """Return the number of the direction, apart for what the translator is to keep."""
+        numbers: Int[np.ndarray, " N"] = self.layout.direction_numbers(store)
+        return numbers + len(self.directions.known) * self._is_kept(store)
 
     def _is_kept(self, store: TokenStore) -> Bool[np.ndarray, " N"]:
         """Return for each example if it is of what the translator is to keep."""

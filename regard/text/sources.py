@@ -1,8 +1,8 @@
 """Source texts for a translator: the lines of files, a column of tables, or the sources of pairs.
 
 Reads and checks; leaves nothing out: a blank line is a blank text. For a translator of several directions the entries
-name languages (languages.py), and a text comes once for each direction that it is to be translated in. Called by training/distillation.py, whose teacher
-translates them; pairs.py reads the pairs that translators are trained on.
+name languages (languages.py), and a text comes once for each direction that it is to be translated in. Called by
+training/distillation.py, whose teacher translates them; pairs.py reads the pairs that translators are trained on.
 """
 
 from __future__ import annotations

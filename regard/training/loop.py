@@ -157,6 +157,9 @@ class Trainer:
         with self._convert_write_errors(), stop_on_signals(self.request_stop), use_threads(self.config.threads):
             self._record_changed_settings()
             self._cache_frozen_features()
+            if self._must_score_start():
+                yield self._validate()
+                self.progress.start_scores = self.progress.best_scores
             with Prefetcher(self._iterate_batches(), self.prepared.device) as batches:
                 steps = iter(batches)
                 while self.progress.step < self.config.steps and not self._is_stopped():
@@ -166,6 +169,11 @@ class Trainer:
                 yield TrainingEvent("interrupted", self.progress.step, {"signal": self._stop_signal})
             else:
                 yield from self._finish()
+
+    def _must_score_start(self) -> bool:
+        """Return True if the scores of the model that training starts from are wanted, and not yet taken."""
+        run, progress = self.prepared, self.progress
+        return run.task.scores_start and bool(run.config.model.start) and not (progress.step or progress.best_scores)
 
     def request_stop(self, signal_number: int = signal.SIGINT) -> None:
         """Save a checkpoint after the current step, and end, as on this signal."""
@@ -257,7 +265,7 @@ class Trainer:
         progress = self.progress
         with convert_out_of_memory_errors(self.config):
             values = validate(self._validation_view, self.prepared.scored_examples)
-        if self.config.average > 1:
+        if self.config.average > 1 and progress.step:
             progress.snapshots = [*progress.snapshots, progress.step][-self.config.average :]
             self.checkpoints.save_snapshot(progress.step, self.model)
         progress.stale += 1
@@ -277,7 +285,7 @@ class Trainer:
         breaks_tie = value == progress.best and progress.best_loss is not None and loss < progress.best_loss
         better = breaks_tie or metric.is_improvement(value, progress.best)
         if better:
-            progress.best, progress.best_loss = value, loss
+            progress.best, progress.best_loss, progress.best_scores = value, loss, values
         return better
 
     def _is_stopped(self) -> bool:
@@ -299,7 +307,7 @@ class Trainer:
             yield TrainingEvent("average", progress.step, values | {"of": len(steps), "best": better})
             self.checkpoints.restore(self.model, self.optimiser)
         final = {"step": progress.best_step, "averaged": progress.averaged}
-        at_end = self._score_best_weights()
+        at_end = self._score_best_weights() | self._compare_with_start()
         progress.finished = True
         write_json_with_checksum(run.metrics_path, self._summary(final) | at_end)
         self._save_checkpoint()
@@ -323,6 +331,11 @@ class Trainer:
                 scores["raw_text"] = self._score_validation_text()
         self.checkpoints.restore(self.model, self.optimiser)
         return {name: values for name, values in scores.items() if values}
+
+    def _compare_with_start(self) -> dict[str, dict[str, float]]:
+        """Return the scores of the start and of the best weights on the same examples, where the start was scored."""
+        progress = self.progress
+        return {"before": progress.start_scores, "after": progress.best_scores} if progress.start_scores else {}
 
     @torch.inference_mode()
     def _score_validation_text(self) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Translators of several directions: learned, told apart by the token, resumed exactly, scored, looked into, distilled."""
+"""Translators of several directions: told apart by the token, resumed exactly, scored, looked into, distilled."""
 
 from __future__ import annotations
 
@@ -92,18 +92,18 @@ def test_wrong_languages_are_one_line(learned: Path, model: regard.Translator) -
 
     assert error().startswith("into which language? name it with --to; this model translates dd-zz, dd-aa, zz-dd")
     assert error(to="ab").startswith("--to ab: this model translates dd-zz, ")
+    path = write_table(learned / "x.tsv", [("a", "b")])
     with pytest.raises(DataError, match="has de-en, en-de; asked for: "):
-        path = write_table(learned / "x.tsv", [("a", "b")])
         model.evaluate(path + ":de=1,en=2")
     with pytest.raises(InputError, match="no direction dd-dd; this model translates"):
         model.evaluate(str(learned / "x.tsv"), source_lang="dd", target_lang="dd")
-    with pytest.raises(InputError, match="which direction\\? this model translates .*; give --source-lang and"):
+    with pytest.raises(InputError, match=r"which direction\? this model translates .*; give --source-lang and"):
         model.evaluate(str(learned / "x.tsv"))
 
 
 def test_commands(learned: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def run(*arguments: str) -> str:
-        with pytest.raises(SystemExit, match="^0$"):
+        with pytest.raises(SystemExit, match=r"^0$"):
             main([*arguments])
         return capsys.readouterr().out.strip()
 

@@ -34,8 +34,8 @@ from regard.disk import write_json_with_checksum
 from regard.errors import CheckpointError, ConfigError, DataError, RegardError
 from regard.generate import make_hypothesis
 from regard.runs.run_directory import RunDirectory
-from regard.training.distillation import Distillation, DistillationConfig
 from regard.text.sources import SourceExample
+from regard.training.distillation import Distillation, DistillationConfig
 from regard.training.teacher_translations import (
     TeacherPair,
     TranslationFiles,

@@ -67,6 +67,10 @@ class PairLayout:
         """Return the number of the source of each example."""
         return store.values(SET_COLUMN)
 
+    def direction_numbers(self, store: TokenStore) -> Int[np.ndarray, " N"]:
+        """Return the number of the direction of each example."""
+        return np.zeros(len(store), dtype=np.int64)
+
     def batch(self, store: TokenStore, placement: Placement) -> Seq2SeqBatch:
         """Return the examples of a placement, packed into rows."""
         return self._build(store["source"], store["target"], placement)
@@ -127,6 +131,9 @@ class DirectedLayout(PairLayout):
     def sets(self, store: TokenStore) -> Int[np.ndarray, " N"]:
         numbers: Int[np.ndarray, " N"] = super().sets(store)[self._index(store).rows]
         return numbers
+
+    def direction_numbers(self, store: TokenStore) -> Int[np.ndarray, " N"]:
+        return self._index(store).numbers
 
     def batch(self, store: TokenStore, placement: Placement) -> Seq2SeqBatch:
         source, target = self._gather(store, placement.items)
