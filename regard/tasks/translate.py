@@ -262,7 +262,7 @@ class TranslationTask(Task):
     def example_strata(self, store: TokenStore) -> Int[np.ndarray, " N"]:
         """Return the number of the direction, apart for what the translator is to keep."""
         numbers: Int[np.ndarray, " N"] = self.layout.direction_numbers(store)
-        return numbers + len(self.directions.known) * self._is_kept(store)
+        return np.where(self._is_kept(store), numbers + len(self.directions.known), numbers)
 
     def _is_kept(self, store: TokenStore) -> Bool[np.ndarray, " N"]:
         """Return for each example if it is of what the translator is to keep."""
