@@ -30,7 +30,8 @@ class TrainConfig:
     """The recipe's ``[train]`` table.
 
     `threads` compute a step on a CPU. They share its sums, so other bits come from another number of them; it is chosen
-    when a run begins and kept when it is resumed. Runs of 0.1 have 0, for as many as the process takes.
+    when a run begins and kept when it is resumed. Runs of 0.1 have 0, for as many as the process takes. With
+    `interpolation` the model that is kept goes only so far from the weights that training started from.
     """
 
     steps: StepCount
@@ -47,6 +48,7 @@ class TrainConfig:
     save_every: StepCount
     patience: Annotated[int, Range(0, 10**9)] = 10
     average: Annotated[int, Range(1, 1000)] = 5
+    interpolation: Annotated[float, Range(0.0, 1.0, excludes="least")] = 1.0
     layer_decay: Annotated[float, Range(0.0, 1.0, excludes="least")] = 1.0
     freeze: Annotated[Freeze, Range(1, 1000)] = "none"
     unfreeze: Annotated[Unfreeze, Range(1, 10**9)] = "none"

@@ -5,12 +5,13 @@ Pairs are packed into rows. The loop calls all of this; what translates with a t
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -35,12 +36,15 @@ from regard.ranges import Range, check_table
 from regard.tasks.shared.pair_layout import DirectedLayout, PairLayout
 from regard.tasks.shared.translation_directions import check_language_tokens, choose_directions
 from regard.tasks.shared.translation_scores import GroupKey, TranslationGroup, score_groups
-from regard.tasks.task import Task, ValidationMetric
+from regard.tasks.task import Task, TrainingScale, ValidationMetric
 from regard.text.languages import Direction, Directions, language_token
 from regard.text.multilingual import read_multilingual_rows
 from regard.text.pairs import group_pair_files, pair_paths, read_pairs
 from regard.text.tokenizer import Tokenizer, TokenizerPair
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
+
+ADAPTATION_TOKENS = 1_000_000
+"""Target tokens that a translator is fine-tuned on, unless these are less than three epochs or more than twenty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +132,21 @@ class TranslationTask(Task):
         self.directions = config.all_directions
         if self.directions.is_tagged:
             check_language_tokens(self.directions, tokenizers)
+
+    @classmethod
+    def training_defaults(cls, scale: TrainingScale, device: torch.device) -> dict[str, Any]:
+        """Return what adapts a translator to a few thousand pairs and lets it keep what it knew (docs/translate.md)."""
+        if not scale.is_finetuning:
+            return {}
+        epochs = min(20.0, max(3.0, ADAPTATION_TOKENS / scale.n_tokens))
+        return {
+            "steps": lambda batch_tokens: max(50, math.ceil(epochs * scale.n_tokens / batch_tokens)),
+            "learning_rate": round(0.25 * (scale.d_model * 4000) ** -0.5, 6),
+            "schedule": "linear",
+            "warmup": lambda steps: steps // 10,
+            "validate_every": lambda steps: max(10, math.ceil(steps / 20)),
+            "interpolation": 0.5,
+        }
 
     @property
     def max_scored_examples(self) -> int:  # type: ignore[override]

@@ -34,6 +34,7 @@ from regard.tasks.task import TrainingBatch
 from regard.training.checkpoint import CheckpointManager
 from regard.training.feature_cache import cache_features, plan_cache
 from regard.training.guards import convert_out_of_memory_errors, stop_on_signals
+from regard.training.interpolation import StartInterpolation
 from regard.training.optimiser import build_optimiser, set_learning_rate
 from regard.training.prepare import PreparedRun
 from regard.training.schedule import SCHEDULES
@@ -86,6 +87,7 @@ class Trainer:
             self.checkpoints.truncate_log(self.progress)
             if self.progress.step and not prepared.directory.weights_path.exists():
                 self._replace_missing_weights()
+        self._interpolation = StartInterpolation(prepared.directory, prepared.config, prepared.device)
         self._unfreezing = GradualUnfreezing(prepared)
         self._unfreezing.apply(self.progress.step + 1)
         self.training_step = self._build_step(self.model)
@@ -262,6 +264,10 @@ class Trainer:
         return TrainingEvent("log", self.progress.step, values)
 
     def _validate(self) -> TrainingEvent:
+        with self._interpolation.applied_to(self.model):
+            return self._score_and_keep()
+
+    def _score_and_keep(self) -> TrainingEvent:
         progress = self.progress
         with convert_out_of_memory_errors(self.config):
             values = validate(self._validation_view, self.prepared.scored_examples)

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from regard import config
+from regard.data.corpus import KEPT_SET, DataConfig
 from regard.data.store import TokenStore
 from regard.models.config import apply_preset
 from regard.models.freezing import check_freeze
@@ -121,7 +122,7 @@ def _check_layers(run_config: RunConfig) -> None:
 def complete_recipe(recipe: PartialRecipe, task: Task, train: TokenStore, device: torch.device) -> config.Tables:
     """Return the recipe with a value for every key."""
     tables, schema, lengths = recipe.tables, recipe.schema, task.example_lengths(train)
-    n_tokens = int(lengths[:, -1].sum(dtype=np.int64))
+    n_tokens = _count_epoch_tokens(tables["data"], task, train)
     data = {"max_length": task.row_width(lengths) or defaults.choose_row_width(lengths), **tables["data"]}
     model = defaults.complete_model_table(schema["model"], tables["model"], n_tokens, data["max_length"], device)
     scale = TrainingScale(len(train), n_tokens, model["d_model"], recipe.pretrained is not None, recipe.is_frozen)
@@ -133,6 +134,16 @@ def complete_recipe(recipe: PartialRecipe, task: Task, train: TokenStore, device
         "model": model,
         "train": defaults.complete_train_table(tables["train"], scale, device, training_defaults, data["max_length"]),
     }
+
+
+def _count_epoch_tokens(data_table: config.Table, task: Task, train: TokenStore) -> int:
+    """Return the tokens of an epoch: what is kept in mind is a fraction of it, however large."""
+    n_tokens = task.example_lengths(train)[:, -1].astype(np.int64)
+    if not data_table.get("keep"):
+        return int(n_tokens.sum())
+    is_own = task.example_sets(train) != KEPT_SET
+    keep_ratio: float = data_table.get("keep_ratio", DataConfig.keep_ratio)
+    return round(int(n_tokens[is_own].sum()) / (1 - keep_ratio))
 
 
 def collect_chosen_settings(recipe: PartialRecipe, complete_tables: config.Tables) -> dict[str, Any]:

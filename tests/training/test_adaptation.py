@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 from tiny_runs import TO_LEARN, contents, digits, learned, merged, ready, recipe, trained, write_pairs
 
 from regard import config
@@ -28,7 +30,7 @@ def adaptation(folder: Path, start: Path, *changes: config.Tables) -> config.Tab
     table: config.Table = {"train": write_pairs(folder, "own", own), "valid": write_pairs(folder, "test", own)}
     kept = write_pairs(folder, "kept", digits(8))
     table |= {"keep": kept, "keep_valid": kept}
-    train = {**TO_LEARN["train"], "steps": 60, "validate_every": 30, "learning_rate": 1e-2}
+    train = {**TO_LEARN["train"], "steps": 60, "validate_every": 30, "learning_rate": 1e-2, "interpolation": 1.0}
     return merged(
         {"task": {"name": "translate"}, "data": table, "train": train, "model": {"start": str(start)}}, *changes
     )
@@ -47,8 +49,25 @@ def test_what_was_learned_before_is_kept(start: Path, tmp_path: Path) -> None:
     assert after["bleu"] == pytest.approx((after["bleu_own"] + after["bleu_kept"]) / 2)
 
 
+def test_kept_weights_are_between_the_start_and_the_trained_ones(start: Path, tmp_path: Path) -> None:
+    steps: config.Tables = {"train": {"steps": 4, "validate_every": 2, "average": 2}}
+    snapshots = []
+    for fraction in (1.0, 0.25):
+        changes: config.Tables = {"train": {"interpolation": fraction}}
+        trained(adaptation(tmp_path, start, steps, changes), tmp_path / f"run-{fraction}")
+        files = (tmp_path / f"run-{fraction}/snapshots").iterdir()
+        snapshots.append([load_file(path) for path in sorted(files)])
+    before = load_file(start / "model.safetensors")
+    assert len(snapshots[0]) == len(snapshots[1]) == 2
+    for whole, part in zip(*snapshots, strict=True):
+        assert all(torch.allclose(part[name], before[name].lerp(whole[name], 0.25), atol=1e-6) for name in before)
+        assert any(not torch.allclose(part[name], whole[name], atol=1e-4) for name in before)
+
+
 def test_resuming_is_exact(start: Path, tmp_path: Path) -> None:
-    tables = adaptation(tmp_path, start, {"train": {"steps": 8, "validate_every": 4, "save_every": 4}})
+    tables = adaptation(
+        tmp_path, start, {"train": {"steps": 8, "validate_every": 4, "save_every": 4, "interpolation": 0.5}}
+    )
     trained(tables, tmp_path / "whole")
     for step in (0, 4):
         stopped = Trainer(ready(tables, tmp_path / "parts", resume=step > 0))
