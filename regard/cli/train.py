@@ -8,7 +8,7 @@ and number of steps are chosen from the amount of data and the device, and writt
     regard train translate train.en train.fr --out runs/en-fr --resume        # after any interruption
 
     regard train translate tatoeba.tsv:en=1,fr=2 europarl.tsv:en=1,de=2,fr=3 --out runs/en-de-fr      # six directions
-    regard train translate mine.tsv --from runs/en-fr --keep corpus.tsv --out runs/mine        # your own domain
+    regard train translate mine.tsv --from runs/en-fr --keep corpus.tsv:1,3 --out runs/mine      # your own domain
 
     regard train pretrain books.txt --out runs/bert                           # BERT: blank lines between documents
     regard train classify reviews.tsv:text,label --from runs/bert --out runs/reviews

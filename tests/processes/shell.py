@@ -104,7 +104,7 @@ def _accept_translation(predictor: Any, example: Any, *_: object) -> Any:
     """Return a text with its own words as the translation."""
     from regard.training.teacher_translations import TeacherPair
 
-    return TeacherPair(example.text, example.text)
+    return TeacherPair(example.text, example.text, "", example.direction)
 
 
 def _become(client: socket.socket) -> None:
