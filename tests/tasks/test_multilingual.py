@@ -10,12 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tiny_runs import TINY, contents, digits, merged, ready, trained
 
 import regard
 from regard import config
 from regard.cli import main
 from regard.errors import ConfigError, DataError, InputError, RegardError
+from regard.export import export_model
+from regard.export.ctranslate2_engine import open_engine
+from regard.generate import DecodingConfig
 from regard.tasks.shared.pair_layout import DirectedLayout
 from regard.training.loop import Trainer
 
@@ -116,6 +120,21 @@ def test_commands(learned: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert every["exact"] > 0.85
     assert len([key for key in every if key.startswith("bleu_") and "-" in key]) == 6
     assert len(json.loads(run("info", str(learned), "--json"))["directions"]) == 6
+
+
+def test_exports_take_the_token(learned: Path, tmp_path: Path, model: regard.Translator) -> None:
+    """CTranslate2 translates into the same language; transformers finds the token at the beginning of a text."""
+    pytest.importorskip("ctranslate2")
+    transformers = pytest.importorskip("transformers")
+    rows = three_languages(8)
+    with open_engine(learned, torch.device("cpu")) as engine:
+        translated = engine.translate_batches([[row[0] for row in rows]], DecodingConfig(), with_scores=False, to="aa")
+        theirs = [best[0].text for _, best in translated]
+    assert theirs == [best[0].text for best in model.translate([row[0] for row in rows], to="aa")]
+    export_model(learned, tmp_path / "hf", "hf")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    ids = tokenizer(">>aa<< " + rows[0][0])["input_ids"]
+    assert ids[:-1] == model.predictor.encode_sources([rows[0][0]], "aa")[0]
 
 
 def test_texts_are_stored_once(tmp_path: Path) -> None:
