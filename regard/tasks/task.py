@@ -91,7 +91,8 @@ class RecipeSchema:
 
     `Config` is the dataclass of ``[task]``; `inherited_config_keys` are the keys of it that a model passes on to one
     that is fine-tuned from it. `architectures` are the models that can do the task; with `starts_from_language_models`
-    it may also start from a language model, whose layers become an encoder (models/lm_encoder.py).
+    it may also start from a language model, whose layers become an encoder (models/lm_encoder.py). With `mixes_sets`
+    the source of an example may decide how often it is drawn (`DataConfig.has_sets`).
     """
 
     name: ClassVar[str]
@@ -101,6 +102,7 @@ class RecipeSchema:
     special_token_names: ClassVar[tuple[str, ...]] = SEQ2SEQ_SPECIAL_TOKENS
     inherited_config_keys: ClassVar[tuple[str, ...]] = ()
     starts_from_language_models: ClassVar[bool] = False
+    mixes_sets: ClassVar[bool] = False
 
     @classmethod
     def training_defaults(cls, scale: TrainingScale, device: torch.device) -> dict[str, Any]:

@@ -124,7 +124,7 @@ class TranslationTask(Task):
     example_unit = "pairs"
     inherited_config_keys = ("start", "first", "directions")
     validation_metric = ValidationMetric("bleu", "BLEU", higher_is_better=True)
-    scores_start = True
+    scores_start = mixes_sets = True
 
     def __init__(self, config: TranslateConfig, tokenizers: TokenizerPair) -> None:
         self.config = config
@@ -145,7 +145,7 @@ class TranslationTask(Task):
             "schedule": "linear",
             "warmup": lambda steps: steps // 10,
             "validate_every": lambda steps: max(10, math.ceil(steps / 20)),
-            "interpolation": 0.5,
+            "interpolation": 0.5 if scale.n_tokens < 2 * ADAPTATION_TOKENS else 1.0,
         }
 
     @property

@@ -19,6 +19,7 @@ import torch
 from regard import config
 from regard.data.corpus import KEPT_SET, DataConfig
 from regard.data.store import TokenStore
+from regard.errors import ConfigError
 from regard.models.config import apply_preset
 from regard.models.freezing import check_freeze
 from regard.models.heads import check_pooled_token
@@ -104,12 +105,21 @@ def build_provisional_config(recipe: PartialRecipe, device: torch.device) -> Run
         "train": defaults.complete_train_table(tables["train"], scale, device, training_defaults),
     }
     provisional = build_run_config(tables | guesses, recipe.where)
+    _check_sets(provisional, recipe)
     if "preset" in tables["model"] or "n_layers" in tables["model"]:
         _check_layers(provisional)
     check_pooled_token(getattr(provisional.task, "pooling", ""), provisional.model)
     if recipe.pretrained is None and recipe.vocabulary is None:
         provisional.tokenizer.check_vocabulary_size(recipe.task_class.special_token_names)
     return provisional
+
+
+def _check_sets(provisional: RunConfig, recipe: PartialRecipe) -> None:
+    """Refuse sets where the task does not draw by them, and to keep what no model was trained on."""
+    if provisional.data.has_sets and not recipe.task_class.mixes_sets:
+        raise ConfigError(f"{recipe.where}: data.temperature and data.keep are for translators; leave them out")
+    if provisional.data.keep and recipe.pretrained is None:
+        raise ConfigError(f"{recipe.where}: data.keep is for a translator that starts from another; add --from")
 
 
 def _check_layers(run_config: RunConfig) -> None:

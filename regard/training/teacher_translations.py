@@ -14,9 +14,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from regard.disk import check_checksum, compute_checksum, json_text, remove_temporary_directories, write_atomically
 from regard.disk import write_text as write_text_atomically
@@ -28,6 +28,9 @@ from regard.text.sources import SourceExample
 
 DISTILLED_FOLDER = "distilled"
 """The folder of a run directory that holds its teacher's translations."""
+
+LEFT_OUT = "left out"
+"""The key of the file of unusable translations, beside the directions."""
 
 LENGTH_SLACK = 10
 """Tokens added to both sides before the ratio of their lengths is taken: two words may well be translated by eight."""
@@ -144,27 +147,28 @@ class TranslationFiles:
     def merge_chunks(self, n_chunks: int) -> Counter[str]:
         """Write the usable translations of all chunks to one file and the others to another; return their counts."""
         counts = Counter(pair.problem or "usable" for number in range(n_chunks) for pair in self.read_chunk(number))
-        if counts.total() > counts["usable"]:
-            self._write_pairs(self.left_out_path, n_chunks, lambda pair: bool(pair.problem))
-        for direction, path in self.train_paths.items():
-            self._write_pairs(path, n_chunks, _is_usable_in(direction))
+        left_out = {LEFT_OUT: self.left_out_path} if counts.total() > counts["usable"] else {}
+        self._write_pairs(n_chunks, [*left_out.items(), *self.train_paths.items()], {})
         return counts
 
-    def _write_pairs(self, path: Path, n_chunks: int, is_chosen: Callable[[TeacherPair], bool]) -> None:
+    def _write_pairs(self, n_chunks: int, paths: Sequence[tuple[str, Path]], files: Mapping[str, TextIO]) -> None:
+        """Write the pairs of all chunks to their files, once all are open; each appears whole or not at all."""
+        if not paths:
+            for number in range(n_chunks):
+                for pair in self.read_chunk(number):
+                    files[LEFT_OUT if pair.problem else pair.direction].write(pair.to_json())
+            return
+        (key, path), *others = paths
+
         def write(temporary_path: Path) -> None:
             with temporary_path.open("w", encoding="utf-8") as file:
-                for number in range(n_chunks):
-                    file.writelines(pair.to_json() for pair in self.read_chunk(number) if is_chosen(pair))
+                self._write_pairs(n_chunks, others, {**files, key: file})
 
         write_atomically(path, write)
 
     def remove_chunks(self) -> None:
         """Remove the chunks, which the merged files replace."""
         shutil.rmtree(self._chunks, ignore_errors=True)
-
-
-def _is_usable_in(direction: str) -> Callable[[TeacherPair], bool]:
-    return lambda pair: not pair.problem and pair.direction == direction
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:

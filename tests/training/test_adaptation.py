@@ -93,3 +93,8 @@ def test_own_and_kept_examples_by_their_ratio(start: Path, tmp_path: Path) -> No
 def test_settings_that_cannot_be(start: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"data\.keep_valid scores what data\.keep holds"):
         ready(recipe(tmp_path, {"data": {"keep_valid": ("x",)}}), tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"data\.keep is for a translator that starts from another; add --from"):
+        ready(recipe(tmp_path, {"data": {"keep": ("x",)}}), tmp_path / "run")
+    table = {"task": {"name": "classify"}, "data": {"train": ("x.tsv",), "temperature": 2.0}}
+    with pytest.raises(ConfigError, match=r"data\.temperature and data\.keep are for translators"):
+        ready(table, tmp_path / "run")
