@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -64,15 +65,16 @@ def test_kept_weights_are_between_the_start_and_the_trained_ones(start: Path, tm
 
 
 def test_resuming_is_exact(start: Path, tmp_path: Path) -> None:
-    tables = adaptation(
-        tmp_path, start, {"train": {"steps": 8, "validate_every": 4, "save_every": 4, "interpolation": 0.5}}
-    )
+    start = shutil.copytree(start, tmp_path / "start")
+    changes: config.Tables = {"train": {"steps": 8, "validate_every": 4, "save_every": 4, "interpolation": 0.5}}
+    tables = adaptation(tmp_path, start, changes)
     trained(tables, tmp_path / "whole")
     for step in (0, 4):
         stopped = Trainer(ready(tables, tmp_path / "parts", resume=step > 0))
         for event in stopped.train():
             if event.step == step:
                 stopped.request_stop()
+    shutil.rmtree(start)
     trained(tables, tmp_path / "parts", resume=True)
     assert contents(tmp_path / "whole") == contents(tmp_path / "parts")
 
