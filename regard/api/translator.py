@@ -50,7 +50,8 @@ class Translator(Model):
         self.predictor: TranslationPredictor = task.make_predictor(network, device)
 
     def _describe(self) -> list[str]:
-        return [", ".join(self.directions)] if self.directions else []
+        directions = self.task.directions
+        return [str(directions)] if directions.is_tagged else [" -> ".join(each) for each in directions.known]
 
     @property
     def directions(self) -> tuple[str, ...]:

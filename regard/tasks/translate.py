@@ -129,7 +129,6 @@ class TranslationTask(Task):
     def __init__(self, config: TranslateConfig, tokenizers: TokenizerPair) -> None:
         self.config = config
         self.tokenizers = tokenizers
-        self.directions = config.all_directions
         if self.directions.is_tagged:
             check_language_tokens(self.directions, tokenizers)
 
@@ -147,6 +146,11 @@ class TranslationTask(Task):
             "validate_every": lambda steps: max(10, math.ceil(steps / 20)),
             "interpolation": 0.5 if scale.n_tokens < 2 * ADAPTATION_TOKENS else 1.0,
         }
+
+    @property
+    def directions(self) -> Directions:
+        """The directions that the model has."""
+        return self.config.all_directions
 
     @property
     def max_scored_examples(self) -> int:  # type: ignore[override]
