@@ -128,7 +128,8 @@ def parse_language_entry(entry: str) -> LanguageEntry | None:
     if not colon or Path(entry).exists():
         return None
     if file_format(path) == "text":
-        return LanguageEntry(path, (), (ending,)) if LANGUAGE.fullmatch(ending) else None
+        is_named = LANGUAGE.fullmatch(ending) and (Path(path).suffix or Path(path).exists())
+        return LanguageEntry(path, (), (ending,)) if is_named else None
     if "=" not in ending:
         return None
     is_one_way = ONE_WAY in ending
