@@ -143,7 +143,7 @@ class TranslationTask(Task):
             "learning_rate": round(0.25 * (scale.d_model * 4000) ** -0.5, 6),
             "schedule": "linear",
             "warmup": lambda steps: steps // 10,
-            "validate_every": lambda steps: max(10, math.ceil(steps / 20)),
+            "validate_every": lambda steps: max(10, math.ceil(steps / 5)),
             "interpolation": 0.5 if scale.n_tokens < 2 * ADAPTATION_TOKENS else 1.0,
         }
 
