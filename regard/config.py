@@ -228,6 +228,8 @@ def dump(tables: Tables) -> str:
 
 def format_setting(value: Any) -> str:
     """Return a value as people read it: whole numbers with thousands separators, others in six digits."""
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
 
 

@@ -136,7 +136,8 @@ def folder(tmp_path: Path) -> Path:
     for name, pairs in tables.items():
         (tmp_path / name).write_text(lines(f"{pair.source}\tx\t{pair.target}" for pair in pairs), encoding="utf-8")
     two_columns = lines(f"{pair.source}\t{pair.target}" for pair in train)
-    (tmp_path / "tatoeba/train.en-fr.tsv").write_text(two_columns, encoding="utf-8")
+    for name in ("tatoeba/train.en-fr.tsv", "tatoeba.tsv", "mine.tsv"):
+        (tmp_path / name).write_text(two_columns, encoding="utf-8")
     (tmp_path / "wikipedia_en").mkdir()
     plain = "\n\n".join("\n".join(pair.source for pair in train[start : start + 8]) for start in range(0, 400, 8))
     plain += "".join(f"\n\n{ROYAL} {number}" for number in range(20))

@@ -20,7 +20,8 @@ from regard.errors import ConfigError, InputError, TrainingError
 from regard.generate import DecodingConfig
 from regard.runs.device import select_device
 from regard.runs.run_directory import DISTILLED_FROM, RunDirectory
-from regard.text.pairs import read_pairs
+from regard.text.languages import names_languages
+from regard.text.sources import list_source_directions
 from regard.training.distillation import Distillation, DistillationConfig, make_student_recipe
 from regard.training.prepare import prepare_run
 from regard.training.recipe_completion import build_provisional_config, parse_recipe
@@ -85,8 +86,10 @@ def distill(
         >>> run = regard.distill("runs/en-fr", "news.en", out="runs/student", preset="medium-6+2")
         >>> regard.load(run.path).translate("I am good")[0].text
     """
+    files = split_data(texts)
     distillation_config = DistillationConfig(
-        texts=tuple(split_data(texts)),
+        texts=tuple(files),
+        directions=_choose_directions(Path(teacher), files, pairs=pairs or references or interpolate),
         columns=split_columns(columns),
         pairs=pairs,
         references=references,
@@ -164,12 +167,23 @@ def _complete_recipe(
     languages = vars(teacher_task.read_config().task) if teacher_task.exists() else {}
     languages = {key: languages.get(key, "") for key in ("source_lang", "target_lang")}
     tables = make_student_recipe(given, distillation, languages, DEFAULT_STUDENT_PRESET)
-    build_provisional_config(parse_recipe(tables, device, where), device)
-    data = tables["data"]
-    if valid := data.get("valid"):
-        for _ in read_pairs(split_data(valid), data.get("columns", ()), skip_empty=data.get("skip_empty", False)):
+    recipe = parse_recipe(tables, device, where)
+    provisional = build_provisional_config(recipe, device)
+    data = provisional.data
+    if data.valid:
+        reader = recipe.task_class.make_reader(provisional.task, data)
+        for _ in reader.read_examples(data.valid, data.columns, skip_empty=data.skip_empty):
             pass
     return tables
+
+
+def _choose_directions(teacher: Path, texts: Sequence[str], *, pairs: bool) -> tuple[str, ...]:
+    """Return the directions of a teacher of several that the texts are translated in."""
+    run = RunDirectory(teacher)
+    directions = getattr(run.read_config().task, "directions", ()) if run.exists() else ()
+    if names_languages(texts) and not directions:
+        raise ConfigError(f"{teacher}: has one direction, but the texts name languages; leave these out")
+    return tuple(list_source_directions(texts, directions, pairs=pairs)) if directions else ()
 
 
 def _load_teacher(distillation: Distillation, device: torch.device) -> Translator:

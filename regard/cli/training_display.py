@@ -186,6 +186,8 @@ def _print_summary(run: TrainingRun, last_event: TrainingEvent, device: str) -> 
     if raw_text := last_event.values.get("raw_text"):
         scores = ", ".join(f"{key.removeprefix('raw_')} {value:.4g}" for key, value in raw_text.items())
         print_message(f"on running text, segmented by the model: {scores}")
+    if before := last_event.values.get("before"):
+        print_message(f"adapted: {_describe_change(before, last_event.values['after'])}")
     try:
         print_message(f"learning curve: {draw_learning_curve(run.prepared.directory, task.validation_metric)}")
     except (MissingExtra, OSError) as error:
@@ -196,6 +198,13 @@ def _print_summary(run: TrainingRun, last_event: TrainingEvent, device: str) -> 
     scoring = f"score it: {score} TEST{option}" if task.has_evaluation else ""
     print_message(f"{usage}{scoring}".rstrip())
     print(escape_unprintable(str(path)), file=sys.stdout)
+
+
+def _describe_change(before: dict[str, float], after: dict[str, float]) -> str:
+    """Return BLEU before and after, of each set that has one of its own."""
+    keys = [key for key in before if key in ("bleu_own", "bleu_kept")] or ["bleu"]
+    changes = (f"{key.removeprefix('bleu_')} {before[key]:.4g} -> {after[key]:.4g}" for key in keys)
+    return f"BLEU {', '.join(changes)}".replace("BLEU bleu ", "BLEU ")
 
 
 def _describe_duration(seconds: float) -> str:

@@ -51,7 +51,7 @@ class TokenStore:
 
     def __init__(self, path: Path, columns: Mapping[str, Column | Scalars], digest: str = "") -> None:
         self.path, self.columns, self.digest = path, columns, digest
-        self.window_cache: dict[tuple[str, int], Any] = {}  # filled by lm_windows.py
+        self.cache: dict[tuple[str, int], Any] = {}  # what lm_windows.py and tasks compute from all lengths once
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))

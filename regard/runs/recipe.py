@@ -34,7 +34,8 @@ class TrainConfig:
     those of training and validating, at the speed measured before the first step.
 
     `threads` compute a step on a CPU. The sums are divided among them, so a different number gives different bits; it
-    is chosen when a run begins and kept when it is resumed. Runs of 0.1 have 0, for as many as the process takes.
+    is chosen when a run begins and kept when it is resumed. Runs of 0.1 have 0, for as many as the process takes. With
+    `interpolation` the weights that are kept lie between those that training started from and the trained ones.
     """
 
     steps: StepCount
@@ -55,6 +56,7 @@ class TrainConfig:
     save_every: StepCount
     patience: Annotated[int, Range(0, 10**9)] = 10
     average: Annotated[int, Range(1, 1000)] = 5
+    interpolation: Annotated[float, Range(0.0, 1.0, excludes="least")] = 1.0
     layer_decay: Annotated[float, Range(0.0, 1.0, excludes="least")] = 1.0
     freeze: Annotated[Freeze, Range(1, 1000)] = "none"
     unfreeze: Annotated[Unfreeze, Range(1, 10**9)] = "none"

@@ -100,9 +100,21 @@ def train_tokenizer(
     config: TokenizerConfig,
     special_tokens: Sequence[str] = SEQ2SEQ_SPECIAL_TOKENS,
     *,
+    language_tokens: Sequence[str] = (),
     add_prefix_space: bool = True,
 ) -> Tokenizer:
-    """Train a tokenizer on texts; it has fewer tokens than requested if the texts give no more.
+    """Train a tokenizer on texts, with special tokens and those of languages, which take the space after them."""
+    names = (*special_tokens, *language_tokens)
+    tokenizer = _train_kind(texts, config, names, add_prefix_space=add_prefix_space)
+    if language_tokens:
+        tokenizer.add_special_tokens_before_texts(language_tokens)
+    return tokenizer
+
+
+def _train_kind(
+    texts: Iterable[str], config: TokenizerConfig, special_tokens: Sequence[str], *, add_prefix_space: bool
+) -> Tokenizer:
+    """Train a tokenizer of the kind that its config names; it has fewer tokens than asked for if texts give no more.
 
     WordPiece reads the texts twice. A character tokenizer has exactly the characters of the texts. With
     `add_prefix_space`, byte-level ones prepend a space to each text, so that its first word is encoded like any other.

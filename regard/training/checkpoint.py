@@ -44,6 +44,8 @@ ADAGRAD_SUM = "sum_of_squares"
 class TrainingProgress:
     """Progress of training; `data` holds the digest of each token store, `stale` the validations since the best one.
 
+    `start_scores` are those of the model that training starts from, where they are taken, `best_scores` the best ones.
+
     `log_crc32` is the CRC-32 of the log's first `log_bytes`; unknown to checkpoints of earlier versions.
     """
 
@@ -54,6 +56,8 @@ class TrainingProgress:
     best: float | None = None
     best_loss: float | None = None
     best_step: int = 0
+    start_scores: dict[str, float] = field(default_factory=dict)
+    best_scores: dict[str, float] = field(default_factory=dict)
     averaged: int = 0
     stale: int = 0
     norm: float = 0.0

@@ -34,6 +34,7 @@ from regard.tasks.task import TrainingBatch
 from regard.training.checkpoint import CheckpointManager
 from regard.training.feature_cache import cache_features, plan_cache
 from regard.training.guards import convert_out_of_memory_errors, stop_on_signals
+from regard.training.interpolation import StartInterpolation
 from regard.training.optimiser import build_optimiser, set_learning_rate
 from regard.training.prepare import PreparedRun
 from regard.training.schedule import SCHEDULES, count_micro_batches
@@ -87,6 +88,7 @@ class Trainer:
             self.checkpoints.truncate_log(self.progress)
             if self.progress.step and not prepared.directory.weights_path.exists():
                 self._replace_missing_weights()
+        self._interpolation = StartInterpolation(prepared.directory, prepared.config, prepared.device)
         self._unfreezing = GradualUnfreezing(prepared)
         self._unfreezing.apply(self.progress.step + 1)
         self.training_step = self._build_step(self.model)
@@ -194,6 +196,9 @@ class Trainer:
         with self._convert_write_errors(), stop_on_signals(self.request_stop), use_threads(self.config.threads):
             self._record_changed_settings()
             self._cache_frozen_features()
+            if self._must_score_start():
+                yield self._validate()
+                self.progress.start_scores = self.progress.best_scores
             with Prefetcher(self._iterate_batches(), self.prepared.device) as batches:
                 steps = iter(batches)
                 while self.progress.step < self.config.steps and not self._is_stopped():
@@ -203,6 +208,11 @@ class Trainer:
                 yield TrainingEvent("interrupted", self.progress.step, {"signal": self._stop_signal})
             else:
                 yield from self._finish()
+
+    def _must_score_start(self) -> bool:
+        """Return True if the scores of the model that training starts from are wanted, and not yet taken."""
+        run, progress = self.prepared, self.progress
+        return run.task.scores_start and bool(run.config.model.start) and not (progress.step or progress.best_scores)
 
     def request_stop(self, signal_number: int = signal.SIGINT) -> None:
         """Save a checkpoint after the current step, and end, as on this signal."""
@@ -291,10 +301,14 @@ class Trainer:
         return TrainingEvent("log", self.progress.step, values)
 
     def _validate(self) -> TrainingEvent:
+        with self._interpolation.applied_to(self.model):
+            return self._score_and_keep()
+
+    def _score_and_keep(self) -> TrainingEvent:
         progress = self.progress
         with convert_out_of_memory_errors(self.config):
             values = validate(self._validation_view, self.prepared.scored_examples)
-        if self.config.average > 1:
+        if self.config.average > 1 and progress.step:
             progress.snapshots = [*progress.snapshots, progress.step][-self.config.average :]
             self.checkpoints.save_snapshot(progress.step, self.model)
         progress.stale += 1
@@ -314,7 +328,7 @@ class Trainer:
         breaks_tie = value == progress.best and progress.best_loss is not None and loss < progress.best_loss
         better = breaks_tie or metric.is_improvement(value, progress.best)
         if better:
-            progress.best, progress.best_loss = value, loss
+            progress.best, progress.best_loss, progress.best_scores = value, loss, values
         return better
 
     def _is_stopped(self) -> bool:
@@ -336,7 +350,7 @@ class Trainer:
             yield TrainingEvent("average", progress.step, values | {"of": len(steps), "best": better})
             self.checkpoints.restore(self.model, self.optimiser)
         final = {"step": progress.best_step, "averaged": progress.averaged}
-        at_end = self._score_best_weights()
+        at_end = self._score_best_weights() | self._compare_with_start()
         progress.finished = True
         write_json_with_checksum(run.metrics_path, self._summary(final) | at_end)
         self._save_checkpoint()
@@ -360,6 +374,11 @@ class Trainer:
                 scores["raw_text"] = self._score_validation_text()
         self.checkpoints.restore(self.model, self.optimiser)
         return {name: values for name, values in scores.items() if values}
+
+    def _compare_with_start(self) -> dict[str, dict[str, float]]:
+        """Return the scores of the start and of the best weights on the same examples, where the start was scored."""
+        progress = self.progress
+        return {"before": progress.start_scores, "after": progress.best_scores} if progress.start_scores else {}
 
     @torch.inference_mode()
     def _score_validation_text(self) -> dict[str, float]:

@@ -40,6 +40,7 @@ from regard.text.tokenizer_training import TokenizerConfig, choose_vocabulary_si
 from regard.training.batch_order import build_order, max_positions
 from regard.training.checkpoint import CheckpointManager
 from regard.training.data_location import find_data, find_path, note_start_directory
+from regard.training.interpolation import is_interpolated, write_start
 from regard.training.memory import check_model_fits
 from regard.training.pretrained import PretrainedModel, load_pretrained
 from regard.training.pretrained_vectors import PretrainedVectors, load_pretrained_vectors
@@ -270,6 +271,8 @@ def _build_run(
         start.load_weights_into(model)
     elif isinstance(start, PretrainedVectors):
         start.load_into(model, task, stores[0])
+    if start is not None and is_interpolated(run_config):
+        write_start(run, model)
     freeze_weights(model, run_config.train.freeze)
     check_unfreeze(model, run_config.train.unfreeze)
     train_store, valid_store = stores
