@@ -202,8 +202,8 @@ def _print_summary(run: TrainingRun, last_event: TrainingEvent, device: str) -> 
 
 def _describe_change(before: dict[str, float], after: dict[str, float]) -> str:
     """Return BLEU before and after, of each set that has one of its own."""
-    keys = [key for key in before if key in ("bleu_own", "bleu_kept")] or ["bleu"]
-    changes = (f"{key.removeprefix('bleu_')} {before[key]:.4g} -> {after[key]:.4g}" for key in keys)
+    keys: list[str] = [key for key in ("bleu_own", "bleu_kept") if key in before]
+    changes = (f"{key.removeprefix('bleu_')} {before[key]:.4g} -> {after[key]:.4g}" for key in keys or ["bleu"])
     return f"BLEU {', '.join(changes)}".replace("BLEU bleu ", "BLEU ")
 
 

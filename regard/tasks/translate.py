@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from jaxtyping import Bool, Int
 from regard.config import IN_TRAINING, Table, Tables
 from regard.data.batches import Seq2SeqBatch
 from regard.data.columns import ColumnSpec, EncodedChunk
-from regard.data.corpus import KEPT_SET, SET_COLUMN, Corpus, DataConfig, Example, ExampleReader
+from regard.data.corpus import KEPT_SET, SET_COLUMN, Corpus, DataConfig, Example
 from regard.data.order import Placement
 from regard.data.store import TokenStore
 from regard.errors import ConfigError
@@ -34,12 +34,11 @@ from regard.predict.seq2seq_inputs import Seq2SeqSpecialTokens
 from regard.predict.translation import TranslationPredictor
 from regard.ranges import Range, check_table
 from regard.tasks.shared.pair_layout import DirectedLayout, PairLayout
+from regard.tasks.shared.pair_readers import MultilingualReader, PairReader
 from regard.tasks.shared.translation_directions import check_language_tokens, choose_directions
 from regard.tasks.shared.translation_scores import GroupKey, TranslationGroup, score_groups
 from regard.tasks.task import Task, TrainingScale, ValidationMetric
 from regard.text.languages import Direction, Directions, language_token
-from regard.text.multilingual import read_multilingual_rows
-from regard.text.pairs import group_pair_files, pair_paths, read_pairs
 from regard.text.tokenizer import Tokenizer, TokenizerPair
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
 
@@ -80,39 +79,6 @@ class TranslateConfig:
     def data_direction(self) -> Direction | None:
         """The direction of data that names no languages."""
         return Direction(self.source_lang, self.target_lang) if self.source_lang and self.target_lang else None
-
-
-class PairReader(ExampleReader):
-    """Reader of parallel texts."""
-
-    unit = "pairs"
-    examples_have_lines = False
-
-    @staticmethod
-    def paths(data: Sequence[str]) -> list[Path]:
-        return pair_paths(data)
-
-    def group_sources(self, data: Sequence[str]) -> list[list[str]]:
-        """Return tables alone and files of lines in pairs."""
-        return group_pair_files(data)
-
-    @staticmethod
-    def read_examples(data: Sequence[str], columns: Sequence[str], *, skip_empty: bool) -> Iterator[Example]:
-        return read_pairs(data, columns, skip_empty=skip_empty)
-
-
-class MultilingualReader(PairReader):
-    """Reader of parallel texts in several languages: an example is a row of them, the tag of its languages last."""
-
-    unit = "rows"
-
-    def __init__(self, default: Direction | None) -> None:
-        self._default = default
-
-    def read_examples(  # type: ignore[override]
-        self, data: Sequence[str], columns: Sequence[str], *, skip_empty: bool
-    ) -> Iterator[Example]:
-        return read_multilingual_rows(data, columns, self._default, skip_empty=skip_empty)
 
 
 class TranslationTask(Task):
