@@ -1,9 +1,10 @@
 """Weights as safetensors files, read and written whole, never unpickled.
 
-A weights file of a run holds exactly the parameters of one model, under their names. Run directories
-(runs/run_directory.py), checkpoints (training/checkpoint.py) and Hugging Face directories (models/exchange) use this
-file. The metadata of a file written here has the checksum of its tensors and of the other metadata, which is checked
-when it is read. Version 0.1 had other names for some weights: `LEGACY_NAMES` is the only place that knows them.
+A weights file of a run holds exactly the parameters of one model, under their names, as floating-point numbers or in
+8 bits (quantized_weights.py). Run directories (runs/run_directory.py), checkpoints (training/checkpoint.py) and Hugging
+Face directories (models/exchange) use this file. The metadata of a file written here has the checksum of its tensors
+and of the other metadata, which is checked when it is read. Version 0.1 had other names for some weights:
+`LEGACY_NAMES` is the only place that knows them.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from regard.disk import (
 )
 from regard.errors import CheckpointError
 from regard.models.construction import shapes_only, uninitialised
+from regard.models.quantized_weights import dequantize, weight_names
 from regard.text.fingerprints import digest_bytes
 
 LEGACY_NAMES = {
@@ -66,13 +68,10 @@ def load_model(build: Callable[[], nn.Module], path: Path, *, fix: str = RESTORE
 def load_weights(model: nn.Module, path: Path, *, fix: str = RESTORE) -> None:
     """Load a file whose tensors must be exactly the parameters of the model; `fix` ends a message about damage."""
     tensors, _ = read_model_tensors(path, fix=fix)
-    _check_parameters(model, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, path)
+    _check_parameters(model, {name: tuple(tensors[name].shape) for name in weight_names(tensors)}, path)
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if not tensors[name].is_floating_point():
-                problem = f"'{name}' holds {tensors[name].dtype}, expected floating-point numbers"
-                raise CheckpointError(f"{path}: {problem}; is it from another model?")
-            weight.copy_(tensors[name])
+            weight.copy_(dequantize(tensors, name, path))
 
 
 def _check_parameters(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], path: Path) -> None:
@@ -91,7 +90,7 @@ def _check_parameters(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], p
 def _read_shapes(path: Path, fix: str) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a file's tensors, from its header alone."""
     with open_tensor_file(path, fix) as file:
-        return {modernise_name(name): tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        return {modernise_name(name): tuple(file.get_slice(name).get_shape()) for name in weight_names(file.keys())}
 
 
 def collect_weights(model: nn.Module) -> dict[str, Tensor]:
