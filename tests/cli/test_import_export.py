@@ -73,7 +73,7 @@ def test_errors(fail: Fail, run: Path) -> None:
     assert fail("import", "theirs", "--out", "run") == f"run: {taken}"
     assert fail("export", "theirs", "--out", "run") == f"run: {taken}"
     assert fail("export", "theirs", "--to", "onxx", "--out", "x") == (
-        "--to onxx: accepted: hf, ctranslate2, onnx, word2vec"
+        "--to onxx: accepted: hf, ctranslate2, onnx, regard, word2vec"
     )
     assert fail("export", "theirs", "--to", "onnx", "--quantization", "int4", "--out", "x") == (
         "--quantization int4: not for --to onnx; accepted: int8"

@@ -80,7 +80,7 @@ def test_what_8_or_16_bits_cannot_hold_is_stored_in_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tensors", "found"),
+    ("tensors", "problem"),
     [
         ({"weight": torch.zeros(2, 3, dtype=torch.int8)}, r"torch\.int8, expected"),
         ({"weight.scale": torch.ones(3)}, r"torch\.int8 with a scale of the shape \(3,\), expected"),
@@ -89,8 +89,8 @@ def test_what_8_or_16_bits_cannot_hold_is_stored_in_more() -> None:
         ({"weight": torch.zeros(2, 3, dtype=torch.int32), "weight.scale": torch.ones(2)}, r"torch\.int32 with a scale"),
     ],
 )
-def test_what_is_no_weight_is_refused(tensors: dict[str, Tensor], found: str, tmp_path: Path) -> None:
+def test_what_is_no_weight_is_refused(tensors: dict[str, Tensor], problem: str, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     write_tensors(path, {"weight": torch.zeros(2, 3, dtype=torch.int8)} | tensors)
-    with pytest.raises(CheckpointError, match=rf"'weight' holds {found}.* or int8 with a scale for each row"):
+    with pytest.raises(CheckpointError, match=rf"'weight' holds {problem}.* or int8 with a scale for each row"):
         load_weights(nn.Linear(3, 2, bias=False), path)
