@@ -32,11 +32,15 @@ from regard.text.tokenizer import Tokenizer
 class Translator(Model):
     """A trained translation model.
 
+    Attributes:
+        to: The language that a model of several translates into where a call does not name one.
+
     Example:
         >>> model = regard.Translator.load("runs/en-fr")
         >>> model.translate("I am good")[0].text
     """
 
+    to: str = ""
     stacks = ("encoder", "decoder")
     network: Seq2SeqModel
 

@@ -24,7 +24,7 @@ PrecisionOption = Annotated[
 SeedOption = Annotated[int, typer.Option(help="The seed of everything drawn at random.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 ModelArgument = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A run directory, or a Hugging Face model directory.")
+    str, typer.Argument(metavar="MODEL", help="A run directory, a ready-made model, or a Hugging Face model directory.")
 ]
 ColumnsOption = Annotated[
     str, typer.Option(help="The columns of a table: source,target or text,label; en,fr by header or 1,3 by number.")

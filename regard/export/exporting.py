@@ -22,6 +22,7 @@ from regard.progress import print_message
 from regard.runs.directory_lock import DirectoryLock
 from regard.runs.import_export import check_output_directory, export_word_vectors
 from regard.runs.model_loading import open_model
+from regard.runs.ready_made import locate_model
 from regard.tasks.vectors import WordVectorTask
 from regard.text.files import read_text
 
@@ -45,7 +46,7 @@ def export_model(
     """Write a model for another engine, which must give the same outputs, or word vectors as a file.
 
     Args:
-        path: A run directory or a Hugging Face directory.
+        path: A run directory, a Hugging Face directory, or the name of a ready-made model.
         out: The directory to write, which must not exist or be empty.
         export_format: One of `EXPORT_FORMATS`.
         quantization: The type of the weights, if the format has others than float32.
@@ -71,6 +72,7 @@ def export_model(
 
 def open_source(path: Path, *, folded: bool = True) -> SourceModel:
     """Return a model that can be exported; if `folded`, with what its task does to its outputs in its weights."""
+    path = locate_model(path)
     run_config, task, model = open_model(path)
     if isinstance(task, WordVectorTask):
         raise InputError(f"{path}: word vectors; pass --to {WORD2VEC}")

@@ -50,7 +50,9 @@ def write_model_card(
     values = _header(source, export_format, scores, card.licence)
     header = "".join(f"{key}: {json_text(value)}\n" for key, value in values)
     body = "\n".join(_body(source, export_format, comparison, out_name, scores))
-    write_text(directory / CARD_FILE, f"---\n{header}---\n\n{body}" + (f"\n{card.notes.rstrip()}\n" if card.notes else ""))
+    write_text(
+        directory / CARD_FILE, f"---\n{header}---\n\n{body}" + (f"\n{card.notes.rstrip()}\n" if card.notes else "")
+    )
 
 
 def read_scores(source: SourceModel) -> dict[str, float]:

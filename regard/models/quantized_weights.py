@@ -77,7 +77,7 @@ def dequantize(tensors: Mapping[str, Tensor], name: str, path: Path) -> Tensor:
         return tensor
     is_quantized = tensor.dtype == torch.int8 and scale is not None and scale.is_floating_point()
     if not is_quantized or scale is None or scale.shape != tensor.shape[:1]:
-        found = f"{tensor.dtype}{'' if scale is None else f' with a scale of the shape {tuple(scale.shape)}'}"
-        problem = f"'{name}' holds {found}, expected floating-point numbers, or int8 with a scale for each row"
+        content = f"{tensor.dtype}{'' if scale is None else f' with a scale of the shape {tuple(scale.shape)}'}"
+        problem = f"'{name}' holds {content}, expected floating-point numbers, or int8 with a scale for each row"
         raise CheckpointError(f"{path}: {problem}; is it from another model?")
     return tensor * scale.reshape(-1, *[1] * (tensor.ndim - 1))
