@@ -7,7 +7,8 @@ name. Word vectors become a file in word2vec's text or binary (.bin) format, whi
 model lie tokenizer.json and README.md, a model card with a script that uses the result.
 
 To hand a model on (regard): a run directory without the state of its training, its weights in 8 bits (int8), in 16
-(float16) or as they are.
+(float16) or as they are. With --base, weights that another such directory has too are left out, and taken from there:
+those of frozen layers are, in a model that was fine-tuned from it.
 
     regard export runs/en-fr --to ctranslate2 --out en-fr-ct2
     regard export runs/reviews --to onnx --quantization int8 --out reviews-onnx
@@ -37,6 +38,9 @@ def export(
         typer.Option(help="The type of the weights: int8 (onnx, ctranslate2, regard) and others. Default: float32."),
     ] = "",
     licence: Annotated[str, typer.Option(help="The licence in the model card, by its name on the Hub.")] = "unknown",
+    base: Annotated[
+        str, typer.Option(metavar="MODEL", help="For regard: a directory whose weights are not written again.")
+    ] = "",
     notes: Annotated[str, typer.Option(help="A file of Markdown that ends the model card: data, limits.")] = "",
 ) -> None:
     from pathlib import Path
@@ -44,5 +48,7 @@ def export(
     from regard.export import export_model
 
     options = {"quantization": quantization, "licence": licence}
-    written = export_model(Path(model), Path(out), to, notes=Path(notes) if notes else None, **options)
+    written = export_model(
+        Path(model), Path(out), to, notes=Path(notes) if notes else None, base=base or None, **options
+    )
     print(escape_unprintable(str(written)))

@@ -18,11 +18,13 @@ from regard.export.model_card import UNKNOWN_LICENCE, CardOptions, write_model_c
 from regard.export.onnx_format import OnnxFormat
 from regard.export.regard_format import RegardFormat
 from regard.export.source_model import SourceModel
-from regard.progress import print_message
+from regard.models.weights import share_weights
+from regard.progress import print_message, warn
 from regard.runs.directory_lock import DirectoryLock
 from regard.runs.import_export import check_output_directory, export_word_vectors
 from regard.runs.model_loading import open_model
 from regard.runs.ready_made import locate_model
+from regard.runs.run_directory import RunDirectory
 from regard.tasks.vectors import WordVectorTask
 from regard.text.files import read_text
 
@@ -42,6 +44,7 @@ def export_model(
     quantization: str = "",
     licence: str = UNKNOWN_LICENCE,
     notes: Path | None = None,
+    base: str | Path | None = None,
 ) -> Path:
     """Write a model for another engine, which must give the same outputs, or word vectors as a file.
 
@@ -52,10 +55,13 @@ def export_model(
         quantization: The type of the weights, if the format has others than float32.
         licence: The licence in the model card, by its name on the Hub.
         notes: A file of Markdown that the model card ends with: data, attribution, limits.
+        base: For regard, a directory of this format whose weights are not written again (models/shared_weights.py).
     """
     if export_format not in EXPORT_FORMATS:
         raise InputError(f"--to {export_format}: accepted: {', '.join(EXPORT_FORMATS)}")
     accepted = FORMATS[export_format].quantizations if export_format in FORMATS else ()
+    if base is not None and export_format != RegardFormat.name:
+        raise InputError(f"--base: not for --to {export_format}; leave it out")
     if quantization and quantization not in accepted:
         fix = f"accepted: {', '.join(accepted)}" if accepted else "this format has none; leave it out"
         raise InputError(f"--quantization {quantization}: not for --to {export_format}; {fix}")
@@ -66,8 +72,20 @@ def export_model(
         check_output_directory(out)
         target = FORMATS[export_format]
         target.require_engine()
+        base_path = None if base is None else RunDirectory(locate_model(base)).weights_path
         _export(open_source(path, folded=not target.knows_tasks), out, target, quantization, card)
+        if base_path is not None:
+            _share_weights(out, base_path)
     return out
+
+
+def _share_weights(out: Path, base_path: Path) -> None:
+    """Leave out the weights that the base has, and say how many."""
+    n_shared = share_weights(RunDirectory(out).weights_path, base_path)
+    if not n_shared:
+        warn(f"{out}: shares no weights with {base_path}; were they frozen (train.freeze), and stored in as many bits?")
+    else:
+        print_message(f"{n_shared} tensors are those of {base_path}, which the directory needs from now on")
 
 
 def open_source(path: Path, *, folded: bool = True) -> SourceModel:

@@ -14,7 +14,7 @@ from tiny_runs import merged, recipe, trained
 import regard
 from regard.data.labels import Labels
 from regard.disk import read_json_with_checksum
-from regard.errors import CheckpointError, DataError
+from regard.errors import CheckpointError, DataError, InputError
 from regard.export import export_model
 from regard.export.source_model import SourceModel
 from regard.models.weights import collect_weights
@@ -109,3 +109,36 @@ def test_notes_that_do_not_exist(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"notes\.md"):
         export_model(source, tmp_path / "model", "regard", notes=tmp_path / "notes.md")
     assert not (tmp_path / "model").exists()
+
+
+def test_frozen_layers_are_those_of_the_base(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    body = encoder(PretrainingTask(PretrainConfig(length=32), WORDPIECE), **WIDE)
+    tuned = encoder(ClassificationTask(ClassifyConfig(), WORDPIECE, LABELS), **WIDE)
+    tuned.network.encoder[0].load_state_dict(body.network.encoder[0].state_dict())
+    runs = {name: save(source, tmp_path / "runs" / name) for name, source in (("body", body), ("tuned", tuned))}
+    for name in runs:
+        export_model(
+            runs[name],
+            tmp_path / name,
+            "regard",
+            quantization="int8",
+            **({"base": tmp_path / "body"} if name == "tuned" else {}),
+        )  # type: ignore[arg-type]
+    assert "tensors are those of" in capsys.readouterr().err
+    stored = load_file(tmp_path / "tuned" / "model.safetensors")
+    assert stored
+    assert not any(name.startswith("encoder.0.") for name in stored)
+    texts = ["the red cat", "a slow dog runs"]
+    model = regard.Classifier.load(tmp_path / "tuned", device="cpu")
+    assert [each.label for each in model.classify(texts)] == [
+        each.label for each in regard.Classifier.load(runs["tuned"], device="cpu").classify(texts)
+    ]
+    with pytest.raises(InputError, match="--base: not for --to onnx; leave it out"):
+        export_model(runs["tuned"], tmp_path / "x", "onnx", base=tmp_path / "body")
+
+
+def test_a_base_without_common_weights_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = save(translator(**WIDE), tmp_path / "run")
+    base = export_model(run, tmp_path / "base", "regard")
+    export_model(run, tmp_path / "model", "regard", quantization="int8", base=base)
+    assert "shares no weights with" in capsys.readouterr().err
