@@ -12,6 +12,7 @@ from sources import WORDPIECE, encoder, save
 from regard.demo import ready_made_tour
 from regard.demo.ready_made_tour import OPINION, SENTENCES, show_ready_made
 from regard.export import export_model
+from regard.look.compute import faithfulness, gradients
 from regard.tasks.embed import EmbedConfig, EmbeddingTask
 
 
@@ -31,6 +32,8 @@ def test_every_model_is_shown(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(ready_made_tour, "SENTENCE", "the red cat")
+    monkeypatch.setattr(gradients, "N_INTEGRATION_STEPS", 4)
+    monkeypatch.setattr(faithfulness, "N_RANDOM_ORDERS", 2)
     capsys.readouterr()
     show_ready_made(tmp_path, "cpu")
     lines = capsys.readouterr().err.splitlines()
