@@ -5,7 +5,8 @@ python bench/model_loading.py --set n_layers=12 --threads 1
 python bench/model_loading.py --smoke                          a tiny one
 
 Weights are drawn at random. Each load is timed in a process of its own, after `import regard.api`, and its memory is
-what the process took beyond that; files come from the system's cache. The model is then used for one short sentence.
+what the process took beyond that; "CPU s" counts all threads. Files come from the system's cache. The model is then
+used for one short sentence.
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ import regard.api, regard.runs.model_loading, regard.api.loading
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
 before = peak()
-start = time.perf_counter()
+start, busy = time.perf_counter(), time.process_time()
 model = regard.load(sys.argv[1], device="cpu", precision=sys.argv[2])
-seconds = time.perf_counter() - start
+seconds, busy = time.perf_counter() - start, time.process_time() - busy
 megabytes = peak() - before
 start = time.perf_counter()
 model.translate("a short sentence", beam=1)
-print(json.dumps([seconds, megabytes, time.perf_counter() - start]))
+print(json.dumps([seconds, busy, megabytes, time.perf_counter() - start]))
 """
 
 
@@ -74,16 +75,18 @@ def main() -> None:
         run = write_run(Path(folder, "run"), shape, options.vocabulary)
         weights = read_tensors(run / "model.safetensors")[0]
         print(f"{sum(each.numel() for each in weights.values()):,} weights, {options.threads} threads\n")
-        print(f"{'stored':<9}{'MB':>7}{'error':>9}{'computed':>10}{'load s':>9}{'load MB':>9}{'first s':>9}")
+        print(
+            f"{'stored':<9}{'MB':>7}{'error':>9}{'computed':>10}{'load s':>9}{'CPU s':>8}{'load MB':>9}{'first s':>9}"
+        )
         for stored in options.stored:
             kind = "" if stored == "float32" else stored
             directory = export_model(run, Path(folder, stored), "regard", quantization=kind)
             error = relative_error(read_tensors(directory / "model.safetensors")[0], weights)
             size = sum(each.stat().st_size for each in directory.iterdir()) / 1e6
             for computed in options.computed:
-                seconds, memory, first = measure(directory, computed, options.rounds, options.threads)
-                row = f"{stored:<9}{size:>7.1f}{error:>9.2%}{computed:>10}{seconds:>9.2f}{memory:>9.0f}{first:>9.2f}"
-                print(row, flush=True)
+                seconds, busy, memory, first = measure(directory, computed, options.rounds, options.threads)
+                times = f"{seconds:>9.2f}{busy:>8.2f}{memory:>9.0f}{first:>9.2f}"
+                print(f"{stored:<9}{size:>7.1f}{error:>9.2%}{computed:>10}{times}", flush=True)
 
 
 def write_run(path: Path, shape: dict[str, Any], vocabulary: int) -> Path:
@@ -107,7 +110,7 @@ def write_run(path: Path, shape: dict[str, Any], vocabulary: int) -> Path:
 
 
 def measure(directory: Path, precision: str, n_rounds: int, n_threads: int) -> list[float]:
-    """Return the medians of seconds and megabytes to load a model, and of the seconds of a first sentence."""
+    """Return the medians of seconds, CPU seconds and megabytes to load, and of the seconds of a first sentence."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(n_threads), "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", CHILD, str(directory), precision]
     runs = [
