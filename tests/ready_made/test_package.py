@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 import tomllib
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,8 @@ NAMES = {
     "lm-en",
 }
 MAX_WHEEL_BYTES = 1_000_000
+ZIP_ENTRY_BYTES = 200
+"""The names and the checksum of a file in a wheel."""
 
 
 @pytest.fixture
@@ -92,12 +95,10 @@ def test_what_wheels_hold_is_small(build: Callable[..., dict[str, Any]]) -> None
     files = [each for each in (MODELS / "regard_models").rglob("*") if each.is_file()]
     assert sum(each.stat().st_size for each in files) < limit * 1e6
     packaged = [each for pattern in ("*.py", "page/*") for each in (ROOT / "regard").rglob(pattern) if each.is_file()]
-    assert sum(compressed_size(each) for each in packaged) < MAX_WHEEL_BYTES
+    assert sum(compressed_size(each) + ZIP_ENTRY_BYTES for each in packaged) < MAX_WHEEL_BYTES
 
 
 def compressed_size(path: Path) -> int:
-    import zlib
-
     return len(zlib.compress(path.read_bytes()))
 
 
