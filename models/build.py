@@ -16,6 +16,7 @@ import argparse
 import io
 import json
 import os
+import random
 import shutil
 import sys
 import tomllib
@@ -67,7 +68,8 @@ def read_specs() -> dict[str, Table]:
 def prepare() -> None:
     """Write the files that no data set has: sentences for bert-en, named labels of SST-2, pairs of sentences."""
     tables = [Path("tatoeba") / f"train.en-{language}.tsv" for language in ("fr", "de")]
-    sentences = {line.partition("\t")[0]: None for table in tables for line in read_lines(table)}
+    sentences = sorted({line.partition("\t")[0] for table in tables for line in read_lines(table)})
+    random.Random(0).shuffle(sentences)
     Path("tatoeba-en.txt").write_text("".join(f"{each}\n\n" for each in sentences), encoding="utf-8")
     Path("sst").mkdir(exist_ok=True)
     for part in ("train", "dev"):

@@ -152,7 +152,7 @@ def test_data_are_prepared(build: Callable[..., Any], tmp_path: Path, monkeypatc
         Path(f"glue/SST-2/{part}.tsv").write_text(rows, encoding="utf-8")
     build("prepare")
     assert Path("sst/dev.tsv").read_text() == "text\tlabel\nit can't be ( good )\tnegative\ngreat\tpositive\n"
-    assert Path("tatoeba-en.txt").read_text() == "Hi!\n\nHello.\n\nhello!\n\nGo.\n\n"
+    assert sorted(Path("tatoeba-en.txt").read_text().split("\n\n")) == ["", "Go.", "Hello.", "Hi!", "hello!"]
     pairs = [line.split("\t") for line in Path("paraphrases.tsv").read_text().splitlines()]
     assert pairs
     assert all("Hi!" in pair and len(pair) == 2 for pair in pairs)
