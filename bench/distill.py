@@ -5,8 +5,10 @@
     python bench/distill.py --dev ... --work runs/distill --only-speed     on a CPU: one thread, all models there
 
 Trains what --arms names (all by default) into directories under --work: a teacher, students on its translations of the
-sources of --train, and the same shapes on the pairs themselves; then scores each on every --dev. The call ends after
---minutes and goes on where it was when it is repeated. Results are in results.json under --work and printed as a table.
+sources of --train, and the same shapes on the pairs themselves; then scores each on every --dev. After
+--minutes without those of scoring, the call scores what is half trained and ends; repeated, it goes on where it was.
+Results are in ARM.json under --work, and those of all arms there are printed as a table; so several calls may train an
+arm each at the same time.
 int8 is measured where this version of regard can compute so. A smoke run learns that all is fine.
 """
 
@@ -73,16 +75,21 @@ SMOKE = {
 
 
 class Results:
-    """The results so far, kept in a file."""
+    """The results so far, kept in a file for each arm."""
 
     def __init__(self, work: Path) -> None:
-        self.path = work / "results.json"
-        self.arms: dict[str, dict[str, Any]] = read_json_if_exists(self.path)
+        self.work = work
+        self.arms: dict[str, dict[str, Any]] = {}
+        self.read()
+
+    def read(self) -> None:
+        """Read the results of all arms anew; other processes may have added some."""
+        self.arms = {name: read_json_if_exists(self.work / f"{name}.json") for name in ARMS}
 
     def update(self, arm: str, **values: Any) -> None:
-        """Add values to those of an arm, and write them all."""
-        self.arms.setdefault(arm, {}).update(values)
-        write_json(self.path, self.arms)
+        """Add values to those of an arm, and write these."""
+        self.arms[arm].update(values)
+        write_json(self.work / f"{arm}.json", self.arms[arm])
 
     @contextmanager
     def time(self, arm: str) -> Iterator[None]:
@@ -91,13 +98,23 @@ class Results:
         try:
             yield
         finally:
-            self.update(arm, seconds=self.arms.get(arm, {}).get("seconds", 0.0) + time.perf_counter() - start)
+            self.update(arm, seconds=self.arms[arm].get("seconds", 0.0) + time.perf_counter() - start)
 
 
 def interrupt_after(minutes: float) -> None:
     """Interrupt this process after so many minutes as Ctrl-C does: training saves a checkpoint, decoding its chunks."""
     signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
+
+
+@contextmanager
+def stop_clock() -> Iterator[None]:
+    """Do not count the block as time of `interrupt_after`."""
+    left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, left)
 
 
 def make_recipe(arm: Arm, options: argparse.Namespace) -> config.Tables:
@@ -124,12 +141,13 @@ def prepare_arm(name: str, arm: Arm, options: argparse.Namespace) -> regard.Trai
 
 
 def train_arm(name: str, arm: Arm, options: argparse.Namespace, results: Results) -> None:
-    """Train an arm to the end; an interruption is passed on."""
+    """Train an arm until its end or an interruption."""
+    last = ""
     with results.time(name):
-        for event in prepare_arm(name, arm, options):
-            if event.kind == "interrupted":
-                raise KeyboardInterrupt
-    results.update(name, trained=True)
+        run = prepare_arm(name, arm, options)
+        for event in run:
+            last = event.kind
+    results.update(name, trained=last == "end", steps=run.trainer.progress.step, bleu={})
 
 
 def score_arm(name: str, options: argparse.Namespace, results: Results) -> None:
@@ -172,24 +190,26 @@ def measure_speed(options: argparse.Namespace, results: Results) -> None:
 
 
 def print_table(results: Results, options: argparse.Namespace) -> None:
-    """Print a line for every arm."""
+    """Print a line for every arm that was begun, by this call or by others."""
+    results.read()
     devs = [f"BLEU {Path(data.partition(':')[0]).parent.name or data}" for data in options.dev]
-    columns = ("preset", "M weights", "int8 MB", *devs, "sent/s", "int8", "minutes")
+    columns = ("preset", "M weights", "int8 MB", "steps", *devs, "sent/s", "int8", "minutes")
     print(f"{'':<16}" + "".join(f"{column:>16}" for column in columns))
-    for name in options.arms:
-        values = results.arms.get(name, {})
+    for name, values in results.arms.items():
         speeds = values.get("sentences_per_second", {})
         cells: Iterable[Any] = (
             ARMS[name].preset,
             f"{values['parameters'] / 1e6:.1f}" if "parameters" in values else "",
             values.get("int8_megabytes", ""),
+            values.get("steps", ""),
             *(values.get("bleu", {}).get(data, "") for data in options.dev),
             speeds.get("float32", ""),
             speeds.get("int8", ""),
             f"{values.get('seconds', 0) / 60:.1f}",
         )
-        print(f"{name:<16}" + "".join(f"{cell!s:>16}" for cell in cells))
-    print(f"results: {results.path}")
+        if values:
+            print(f"{name:<16}" + "".join(f"{cell!s:>16}" for cell in cells))
+    print(f"results: {results.work}")
 
 
 def write_smoke_data(folder: Path) -> str:
@@ -201,14 +221,18 @@ def write_smoke_data(folder: Path) -> str:
 
 
 def run_arms(options: argparse.Namespace, results: Results) -> None:
-    """Train and score the arms that are not done yet."""
+    """Train and score the arms that are not done yet; raise KeyboardInterrupt where the time was up."""
     for name in options.arms:
-        if not results.arms.get(name, {}).get("trained"):
+        if not results.arms[name].get("trained"):
             print(f"training {name}", flush=True)
             train_arm(name, ARMS[name], options, results)
-        if set(results.arms[name].get("bleu", {})) != set(options.dev):
-            score_arm(name, options, results)
-            print(json.dumps({name: results.arms[name]}), flush=True)
+        values = results.arms[name]
+        if set(values["bleu"]) != set(options.dev) and (options.work / name / "model.safetensors").exists():
+            with stop_clock():
+                score_arm(name, options, results)
+            print(json.dumps({name: values}), flush=True)
+        if not values["trained"]:
+            raise KeyboardInterrupt
 
 
 def build_parser() -> harness.Parser:
@@ -217,7 +241,9 @@ def build_parser() -> harness.Parser:
     parser.add_argument("--dev", nargs="+", default=[], metavar="DATA", help="tables of pairs to score on")
     parser.add_argument("--work", type=Path, help="directory of all runs and results")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--minutes", type=float, default=0.0, help="end after so many minutes; 0 is never")
+    parser.add_argument(
+        "--minutes", type=float, default=0.0, help="end after so many, but score what is there; 0: never"
+    )
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--steps", type=int, default=9000, help="optimiser steps of every arm")
     parser.add_argument("--vocabulary", type=int, default=16000)

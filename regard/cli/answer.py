@@ -2,8 +2,8 @@
 
 One question is given with --question, and its context with --context, or as a text file with --file. Without
 --question, --file holds many questions, each with its context: .jsonl, .parquet or SQuAD's .json; - is JSONL from
-standard input. One line for each question, in the same order: the answer and its probability; the answer is empty if
-the context has none, which a model tells that was trained on such questions. --json prints one object for each
+standard input. One line for each question, in the same order: the answer and its probability. A model that was trained
+on unanswerable questions too leaves the answer empty where the context holds none. --json prints one object for each
 question: question, answer, score, start and end (characters of the context) and n_best. A context may be of any length:
 a long one is read in overlapping windows.
 
@@ -51,12 +51,17 @@ def answer(
     n_best: Annotated[int, typer.Option(help="The number of answers to each question, best first.")] = 1,
     no_answer: Annotated[
         bool | None,
-        typer.Option("--no-answer/--always-answer", help="May there be no answer? Default: as in training."),
+        typer.Option("--no-answer/--always-answer", help="Allow or forbid an empty answer. Default: as in training."),
     ] = None,
     threshold: Annotated[
-        float | None, typer.Option(help="No answer if that is more likely by this log-probability. Default: 0.")
+        float | None,
+        typer.Option(
+            help="Margin in log-probability by which no answer must be more likely than the best span. Default: 0."
+        ),
     ] = None,
-    max_answer_length: Annotated[int | None, typer.Option(help="Tokens of an answer, at most. Default: 30.")] = None,
+    max_answer_length: Annotated[
+        int | None, typer.Option(help="The largest number of tokens of an answer. Default: 30.")
+    ] = None,
     skip_empty: SkipEmptyOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",

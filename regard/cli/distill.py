@@ -58,7 +58,7 @@ def distill(
     interpolate: Annotated[
         bool,
         typer.Option(
-            "--interpolate", help="TEXT is pairs; of the beam, take what is nearest to the target, by sentence BLEU."
+            "--interpolate", help="TEXT is pairs; train on the hypothesis nearest to the target, by sentence BLEU."
         ),
     ] = False,
     beam: BeamOption = None,
@@ -66,7 +66,9 @@ def distill(
     batch: Annotated[int | None, typer.Option(help="Texts translated at a time. Default: 32, on a GPU 256.")] = None,
     max_ratio: Annotated[
         float | None,
-        typer.Option(help="Leave out translations of another length than this times the text. Default: 3."),
+        typer.Option(
+            help="Leave out translations more than this many times longer or shorter than the text. Default: 3."
+        ),
     ] = None,
     columns: ColumnsOption = "",
     skip_empty: SkipEmptyOption = False,
@@ -106,6 +108,6 @@ def distill(
             **search,
         )
     except KeyboardInterrupt:
-        print_message("stopped; the same command goes on from here" + ("" if resume else " with --resume"))
+        print_message("stopped; the same command continues from here" + ("" if resume else " with --resume"))
         raise
     train_and_display(run, device)

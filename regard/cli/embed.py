@@ -2,16 +2,16 @@
 
 The suffix of --out sets the format. .npy is one float32 array: row i is line i of FILE; for words and tokens, a .tsv
 beside it names each row (line, place, word). .parquet is a table with the columns line, text (or place and word) and
-vector. Without --out, --json prints the vectors. An empty line has no vector: NaN in files, null in JSON,
-and no words or tokens; a warning counts such lines. The vectors of lines can be searched again and again with `regard
-match --in vectors.npy`: the files say which model made them (vectors.npy.json, the metadata of vectors.parquet).
+vector. Without --out, --json prints the vectors. An empty line has no vector: NaN in files, null in JSON, and no words
+or tokens; a warning counts such lines. `regard match --in vectors.npy` searches the vectors of lines; the files record
+which model made them (vectors.npy.json, the metadata of vectors.parquet).
 
     regard embed runs/bert news.en --out vectors.npy
     regard embed runs/bert news.en --layers 0,-1 --pooling mean --normalised --out vectors.parquet
     regard embed runs/bert news.en --level word --layers static --out words.npy
     cat news.en | regard embed runs/bert - --level token --json
 
-Layer 0 is the input of the first layer, -1 the output of the last; of several layers the mean is taken; static is the
+Layer 0 is the input of the first layer, -1 the output of the last; several layers are averaged; static is the
 token embedding without its position. --pooling makes one vector of a text: cls takes its first token, last its last
 token, mean the mean of all, max the largest value in each dimension, attention the weights a classifier has learned. By
 default the pooling and scaling of the model are used. A text longer than the model is read in overlapping windows.

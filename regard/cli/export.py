@@ -1,4 +1,4 @@
-"""Write a model for another engine, run it there beside regard, and keep it if both give the same.
+"""Write a model for another engine, run it there beside regard, and keep it only if both give the same results.
 
 Transformers (hf): an encoder becomes a BERT, RoBERTa or DistilBERT with its heads, a language model a GPT-2, a
 translator a Marian, BART, Pegasus or Blenderbot. CTranslate2: translators, language models, and encoders without heads

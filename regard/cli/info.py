@@ -1,6 +1,6 @@
 """Describe a model: its task, parameters, vocabulary, recipe and training, finished or not.
 
-With --precision int8 also the error that int8 makes: how much the outputs for random tokens change, relative to them.
+With --precision int8 also the relative error of int8: the change of the outputs for random tokens, divided by them.
 """
 
 from __future__ import annotations
@@ -82,8 +82,4 @@ def _flatten(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str
         if isinstance(value, dict):
             yield from _flatten(value, f"{prefix}{key}.")
         elif value not in ("", (), []):
-            yield f"{prefix}{key}", _format_value(value)
-
-
-def _format_value(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else format_setting(value)
+            yield f"{prefix}{key}", format_setting(value)

@@ -2,11 +2,10 @@
 
 One line for each text, in the same order: its words, each followed by a slash and its label, or its score; an empty
 line for an empty text. --json prints one object for each text: text, words, labels, probabilities (or scores), offsets
-(start and end characters of each word) and, where cutting was learned, tokens (those of what each word is written in:
-"don't" of "do" and "n't").
---format conllu prints CoNLL-U, a sentence for each text, with the labels in the column that the model was trained on.
-Words are cut as in the training data if that had running text to learn it from (CoNLL-U), or else at white space and
-punctuation; with --split, at white space only.
+(start and end characters of each word) and, where word segmentation was learned, tokens (surface tokens of several
+words, such as "don't", which holds "do" and "n't"). --format conllu prints CoNLL-U, a sentence for each text, with the
+labels in the column that the model was trained on. Text is segmented into words as in the training data if that had
+running text to learn it from (CoNLL-U), or else at white space and punctuation; with --split, at white space only.
 
     regard tag runs/pos "The plane lands in Tokyo at 7:30 PM."
     regard tag runs/pos --file news.en --json
