@@ -51,13 +51,13 @@ import regard.api, regard.runs.model_loading, regard.api.loading
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
 before = peak()
-start, busy = time.perf_counter(), time.process_time()
+start, cpu_seconds = time.perf_counter(), time.process_time()
 model = regard.load(sys.argv[1], device="cpu", precision=sys.argv[2])
-seconds, busy = time.perf_counter() - start, time.process_time() - busy
+seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_seconds
 megabytes = peak() - before
 start = time.perf_counter()
 model.translate("a short sentence", beam=1)
-print(json.dumps([seconds, busy, megabytes, time.perf_counter() - start]))
+print(json.dumps([seconds, cpu_seconds, megabytes, time.perf_counter() - start]))
 """
 
 
@@ -84,8 +84,8 @@ def main() -> None:
             error = relative_error(read_tensors(directory / "model.safetensors")[0], weights)
             size = sum(each.stat().st_size for each in directory.iterdir()) / 1e6
             for computed in options.computed:
-                seconds, busy, memory, first = measure(directory, computed, options.rounds, options.threads)
-                times = f"{seconds:>9.2f}{busy:>8.2f}{memory:>9.0f}{first:>9.2f}"
+                seconds, cpu_seconds, memory, first = measure(directory, computed, options.rounds, options.threads)
+                times = f"{seconds:>9.2f}{cpu_seconds:>8.2f}{memory:>9.0f}{first:>9.2f}"
                 print(f"{stored:<9}{size:>7.1f}{error:>9.2%}{computed:>10}{times}", flush=True)
 
 

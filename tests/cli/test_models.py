@@ -73,7 +73,7 @@ def test_names_in_the_verbs(models: Path, regard: Regard) -> None:
 
 
 def test_a_teacher_by_name(models: Path, regard: Regard, monkeypatch: pytest.MonkeyPatch) -> None:
-    accept = lambda predictor, source, *_: TeacherPair(source, source)  # noqa: E731  it was never trained
+    accept = lambda _, example, *__: TeacherPair(example.text, example.text, "", example.direction)  # noqa: E731
     monkeypatch.setattr(teacher_translations, "judge_translation", accept)
     Path("texts.txt").write_text("".join(f"the red cat sits near {n}\n" for n in range(40)), encoding="utf-8")
     student = {"model": TINY["model"], "train": {**TINY["train"], "steps": 1}, "data": {"max_length": 32}}
