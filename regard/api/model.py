@@ -34,6 +34,7 @@ from regard.progress import print_message, warn
 from regard.ranges import SEED_RANGE, check_option
 from regard.runs.model_loading import describe_origin, describe_teacher
 from regard.runs.precision import Precision
+from regard.runs.ready_made import ReadyMadeModel
 from regard.runs.recipe import RunConfig
 from regard.runs.run_directory import RunDirectory
 from regard.runs.training_summary import summarise_training
@@ -61,6 +62,8 @@ class Model(ABC):
 
     network: nn.Module
     precision: Precision = Precision()
+    ready_made: ReadyMadeModel | None = None
+    """The entry in the index of ready-made models, for a model that was loaded by its name."""
 
     def __init__(self, path: Path, run_config: RunConfig, task: Task, network: nn.Module, device: torch.device) -> None:
         self.path, self.config, self.device = path, run_config, device
@@ -72,7 +75,8 @@ class Model(ABC):
         """Load a trained model of this class; refuse a model of another kind.
 
         Args:
-            path: A run directory, as `regard train` writes it, or a Hugging Face model directory.
+            path: A run directory, as `regard train` writes it, the name of a ready-made model, or a Hugging Face model
+                directory.
             device: "auto" (a GPU where one is available), "cpu", "cuda", "cuda:1" (the second GPU) or "mps".
             precision: "auto" (float32), "float32", "bfloat16" or, on a CPU, "int8".
 
@@ -127,10 +131,11 @@ class Model(ABC):
             frozen_parameters), vocabulary, precision (of int8 also relative_error),
             config (the keys of the recipe that have an effect on this model) and
             training (the metrics written at the end of training); for a model of another library also imported_from,
-            for a student distilled_from.
+            for a student distilled_from, for a ready-made model ready_made, its entry in the index.
         """
         origin, teacher = describe_origin(self.path, self.config), describe_teacher(self.path)
         return {
+            **({"ready_made": self.ready_made.describe()} if self.ready_made else {}),
             **({"imported_from": origin} if origin else {}),
             **({"distilled_from": teacher} if teacher else {}),
             "task": self.config.task.name,

@@ -38,6 +38,7 @@ VERBS = {
     "identify": "measure how many tokens can be identified from their hidden vectors, layer by layer",
     "look": "look inside a model: what it attended to, and whether to trust that",
     "compare": "test the claims made for the Transformer against recurrent networks on this machine",
+    "models": "list the ready-made models, whose names stand wherever a MODEL is asked for",
     "info": "describe a model and its training",
     "export": "write a model as a directory or file that other libraries load",
     "import": "convert a Hugging Face model directory to a run directory",

@@ -1,5 +1,6 @@
 """The tour: generate a corpus of dates, times, money and quantities in English and French, train a translator on it in
-about a minute and a half on two cores, and look at the result.
+about a minute and a half on two cores, and look at the result. Then the ready-made models, where they are installed,
+translate, judge and compare real sentences, and a page is written that looks into the translation.
 
 Training uses an ordinary recipe, which is written beside the corpus. All files are in one folder (--out), which can be
 deleted.
@@ -52,6 +53,7 @@ def demo(
 ) -> None:
     import regard
     from regard.cli.training_display import train_and_display
+    from regard.demo.ready_made_tour import show_ready_made
 
     folder = Path(out)
     if (folder / "run").exists():
@@ -69,6 +71,7 @@ def demo(
     print_message(f"   {scores['exact']:.1%} translated exactly, BLEU {scores['bleu']:.1f}, chrF {scores['chrf']:.1f}")
     print_message(f"   {scores['bleu_signature']}\n")
     _show_translations(model, folder)
+    show_ready_made(folder, device)
     print_message(_NEXT_STEPS.format(regard=program_name(), folder=shlex.quote(str(folder))))
 
 

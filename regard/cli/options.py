@@ -24,7 +24,7 @@ PrecisionOption = Annotated[
 SeedOption = Annotated[int, typer.Option(help="The seed of everything drawn at random.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 ModelArgument = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A run directory, or a Hugging Face model directory.")
+    str, typer.Argument(metavar="MODEL", help="A run directory, a ready-made model, or a Hugging Face model directory.")
 ]
 ColumnsOption = Annotated[
     str, typer.Option(help="The columns of a table: source,target or text,label; en,fr by header or 1,3 by number.")
@@ -65,7 +65,7 @@ def load_network(path: str, device: str, verb: str, precision: str = "auto", to:
     if isinstance(model, WordVectors):
         raise InputError(f"{path}: word vectors, without a network: they cannot {verb}; use them with: regard match")
     if isinstance(model, Translator):
-        model.to = to
+        model.to = to or model.to  # that of the name of a ready-made model
     elif to:
         raise InputError(f"{path}: a model for {model.task.name}, which does not translate; leave --to out")
     return model

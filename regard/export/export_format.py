@@ -1,6 +1,6 @@
 """The interface of an export format: what it accepts, how it is written, and how its engine runs the result.
 
-ctranslate2_format.py, onnx_format.py and hf_format.py implement it; exporting.py lists them.
+hf_format.py, ctranslate2_format.py, onnx_format.py and regard_format.py implement it; exporting.py lists them.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ EXTRA = "export"
 
 
 class ExportFormat(ABC):
-    """One target of an export; `modules` are what its engine needs, `quantizations` the types of weights it has."""
+    """One target of an export; `modules` are what its engine needs, `quantizations` the types of weights it has.
+
+    An engine that knows tasks does to the outputs what they do; for others that is folded into the weights.
+    """
 
     name: str
     engine: str
     modules: Sequence[str] = ()
     quantizations: Sequence[str] = ()
+    knows_tasks: bool = False
 
     def require_engine(self) -> None:
         """Raise an error with the command that installs the engine, if it is not installed."""

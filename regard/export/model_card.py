@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from regard import __version__
 from regard.disk import json_text, write_text
@@ -30,19 +30,29 @@ PIPELINE_TAGS = {
 }
 """The Hub's name of what the model of each task does."""
 
-LIBRARIES = {"hf": "transformers", "ctranslate2": "ctranslate2", "onnx": "onnx"}
+LIBRARIES = {"hf": "transformers", "ctranslate2": "ctranslate2", "onnx": "onnx", "regard": "regard"}
 
 NOT_METRICS = ("step", "averaged", "examples")
 
 
+class CardOptions(NamedTuple):
+    """The licence, by its name on the Hub, and notes in Markdown, which the model itself does not have."""
+
+    licence: str = UNKNOWN_LICENCE
+    notes: str = ""
+
+
 def write_model_card(
-    directory: Path, source: SourceModel, export_format: Any, comparison: Comparison, out_name: str, licence: str
+    directory: Path, source: SourceModel, export_format: Any, comparison: Comparison, out_name: str, card: CardOptions
 ) -> None:
     """Write README.md."""
     scores = read_scores(source)
-    header = "".join(f"{key}: {json_text(value)}\n" for key, value in _header(source, export_format, scores, licence))
+    values = _header(source, export_format, scores, card.licence)
+    header = "".join(f"{key}: {json_text(value)}\n" for key, value in values)
     body = "\n".join(_body(source, export_format, comparison, out_name, scores))
-    write_text(directory / CARD_FILE, f"---\n{header}---\n\n{body}")
+    write_text(
+        directory / CARD_FILE, f"---\n{header}---\n\n{body}" + (f"\n{card.notes.rstrip()}\n" if card.notes else "")
+    )
 
 
 def read_scores(source: SourceModel) -> dict[str, float]:
@@ -124,8 +134,9 @@ def _facts(source: SourceModel, comparison: Comparison) -> Iterator[str]:
 def _describe_check(export_format: Any, comparison: Comparison) -> str:
     if not comparison.largest:
         return f"Not at all: {export_format.engine} was not installed."
+    other = "the model it was made of" if export_format.knows_tasks else "regard"
     values = (
-        f"{export_format.engine} ran it on random texts beside regard. Largest differences: {comparison.summary()}."
+        f"{export_format.engine} ran it on random texts beside {other}. Largest differences: {comparison.summary()}."
     )
     if comparison.errors:
         errors = ", ".join(f"{name} {value:.1%}" for name, value in comparison.errors.items())

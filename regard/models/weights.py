@@ -1,9 +1,10 @@
 """Weights as safetensors files, read and written whole, never unpickled.
 
-A weights file of a run holds exactly the parameters of one model, under their names. Run directories
-(runs/run_directory.py), checkpoints (training/checkpoint.py) and Hugging Face directories (models/exchange) use this
-file. The metadata of a file written here has the checksum of its tensors and of the other metadata, which is checked
-when it is read. Version 0.1 had other names for some weights: `LEGACY_NAMES` is the only place that knows them.
+A weights file of a run holds exactly the parameters of one model, under their names, as floating-point numbers or in
+8 bits (quantized_weights.py). Run directories (runs/run_directory.py), checkpoints (training/checkpoint.py) and Hugging
+Face directories (models/exchange) use this file. The metadata of a file written here has the checksum of its tensors
+and of the other metadata, which is checked when it is read. Version 0.1 had other names for some weights:
+`LEGACY_NAMES` is the only place that knows them.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from regard.disk import (
 )
 from regard.errors import CheckpointError
 from regard.models.construction import shapes_only, uninitialised
+from regard.models.quantized_weights import dequantize, weight_names
+from regard.models.shared_weights import check_base, describe_base, find_shared, read_reference
 from regard.text.fingerprints import digest_bytes
 
 LEGACY_NAMES = {
@@ -66,13 +69,10 @@ def load_model(build: Callable[[], nn.Module], path: Path, *, fix: str = RESTORE
 def load_weights(model: nn.Module, path: Path, *, fix: str = RESTORE) -> None:
     """Load a file whose tensors must be exactly the parameters of the model; `fix` ends a message about damage."""
     tensors, _ = read_model_tensors(path, fix=fix)
-    _check_parameters(model, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, path)
+    _check_parameters(model, {name: tuple(tensors[name].shape) for name in weight_names(tensors)}, path)
     with torch.no_grad():
         for name, weight in model.named_parameters():
-            if not tensors[name].is_floating_point():
-                problem = f"'{name}' holds {tensors[name].dtype}, expected floating-point numbers"
-                raise CheckpointError(f"{path}: {problem}; is it from another model?")
-            weight.copy_(tensors[name])
+            weight.copy_(dequantize(tensors, name, path))
 
 
 def _check_parameters(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], path: Path) -> None:
@@ -89,9 +89,20 @@ def _check_parameters(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], p
 
 
 def _read_shapes(path: Path, fix: str) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of a file's tensors, from its header alone."""
+    """Return the shapes of a file's weights, those that it shares included, from headers alone."""
+    shapes, metadata = _read_own_shapes(path, fix)
+    if (reference := read_reference(path, metadata)) is not None:
+        base_path, names = reference
+        base, _ = _read_own_shapes(base_path, RESTORE)
+        shapes |= {name: base[name] for name in names if name in base}
+    return shapes
+
+
+def _read_own_shapes(path: Path, fix: str) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
     with open_tensor_file(path, fix) as file:
-        return {modernise_name(name): tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        names = weight_names(file.keys())
+        shapes = {modernise_name(name): tuple(file.get_slice(name).get_shape()) for name in names}
+        return shapes, file.metadata() or {}
 
 
 def collect_weights(model: nn.Module) -> dict[str, Tensor]:
@@ -105,9 +116,38 @@ def digest_weights(model: nn.Module) -> str:
 
 
 def read_model_tensors(path: Path, *, fix: str = RESTORE) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Return the tensors and the metadata of a file of ours, under today's names whichever version wrote it."""
+    """Return the tensors and the metadata of a file of ours, under today's names whichever version wrote it.
+
+    Tensors that the file shares with another are among them.
+    """
     tensors, metadata = read_tensors(path, fix=fix)
+    if (reference := read_reference(path, metadata)) is not None:
+        tensors |= _read_shared(path, metadata, *reference)
     return {modernise_name(name): tensor for name, tensor in tensors.items()}, metadata
+
+
+def _read_shared(path: Path, metadata: Mapping[str, str], base_path: Path, names: list[str]) -> dict[str, Tensor]:
+    """Return the tensors that a file takes from another."""
+    check_base(path, metadata, base_path, read_metadata(base_path))
+    base, _ = read_tensors(base_path)
+    return {name: base[name] for name in names if name in base}
+
+
+def share_weights(path: Path, base_path: Path) -> int:
+    """Leave out of a file the tensors that another has too; return how many, 0 if the file stays as it is."""
+    (tensors, metadata), (base, _) = read_tensors(path), read_tensors(base_path)
+    base_checksum = read_metadata(base_path).get(CHECKSUM_KEY, "")
+    shared = find_shared(tensors, base)
+    if shared:
+        own = {name: tensor for name, tensor in tensors.items() if name not in shared}
+        write_tensors(path, own, {**metadata, **describe_base(path, base_path, base_checksum, shared)})
+    return len(shared)
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """Return the metadata of a file, with its checksum."""
+    with open_tensor_file(path) as file:
+        return file.metadata() or {}
 
 
 def modernise_name(name: str) -> str:

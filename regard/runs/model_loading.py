@@ -1,4 +1,5 @@
-"""Loading of a trained model from a run directory or a Hugging Face directory, and of word vectors from a file."""
+"""Loading of a trained model from a run directory, by its name, or from a Hugging Face directory; of word vectors from
+a file."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from regard.data.corpus import MIN_ROW_WIDTH, DataConfig
 from regard.data.word_vectors import WordVectorTable, read_word_vectors
 from regard.errors import CheckpointError, InputError
 from regard.models import exchange
+from regard.runs.ready_made import locate_model
 from regard.runs.recipe import PLACEHOLDER_TRAIN_CONFIG, RunConfig
 from regard.runs.run_directory import DISTILLED_FROM, IMPORTED_FROM, RunDirectory
 from regard.tasks import TASKS, Task
@@ -19,7 +21,8 @@ from regard.text.tokenizer_training import TokenizerConfig
 
 
 def open_model(path: Path) -> tuple[RunConfig, Task, nn.Module]:
-    """Return config, task and model of a run directory or a Hugging Face directory."""
+    """Return config, task and model of a run directory, a ready-made model or a Hugging Face directory."""
+    path = locate_model(path)
     run = RunDirectory(path)
     return open_hf_model(path) if exchange.is_hf_directory(path) and not run.exists() else run.load()
 
@@ -49,7 +52,7 @@ def open_word_vectors(path: Path) -> WordVectorTable:
 
 def has_word_vectors(path: Path) -> bool:
     """Return True for a file, or for a run directory of word vectors."""
-    run = RunDirectory(path)
+    run = RunDirectory(locate_model(path))
     return path.is_file() or (run.exists() and run.read_config().task.name == WordVectorTask.name)
 
 

@@ -76,21 +76,21 @@ def set_precision(network: Any, name: str) -> Precision:
 
 def _quantize(network: Any) -> float:
     """Convert a model to int8 and return the relative error; warn if it is large."""
-    exact = _sample_outputs(network)
+    exact = sample_outputs(network)
     if not quantize(network, keep=[network.heads] if isinstance(network, EncoderModel) else []):
         raise InputError("precision 'int8': this model has no linear layers that it could make faster; use float32")
     if not int8_kernels():
         warn(
             "torch has no int8 matrix multiplication for this machine: --precision int8 saves memory here, but no time"
         )
-    error = float((_sample_outputs(network) - exact).norm() / exact.norm())
+    error = float((sample_outputs(network) - exact).norm() / exact.norm())
     if not error <= LARGE_ERROR:
         warn(f"int8 changes the outputs by {error:.0%} on random tokens; compare its results with those of float32")
     return error
 
 
 @torch.inference_mode()
-def _sample_outputs(network: Any) -> Tensor:
+def sample_outputs(network: Any) -> Tensor:
     """Return the outputs for random tokens: centred logits, or the hidden states of an encoder."""
     generator = torch.Generator().manual_seed(0)
     size = (N_SAMPLES, min(SAMPLE_TOKENS, network.config.n_positions))

@@ -29,6 +29,7 @@ from regard.generate.config import BEAM_WIDTHS
 from regard.predict.translation import TranslationPredictor
 from regard.progress import print_message, progress_bar, warn
 from regard.ranges import Range, check_option, check_options
+from regard.runs.ready_made import locate_model
 from regard.runs.run_directory import RunDirectory
 from regard.text.files import file_format
 from regard.text.fingerprints import digest_bytes, digest_files, fingerprint_files
@@ -179,7 +180,7 @@ class Distillation:
         threads = torch.get_num_threads() if device.type == "cpu" else 0
         manifest = _Manifest(
             teacher=self.teacher,
-            teacher_digest=_digest_teacher(Path(self.teacher)),
+            teacher_digest=_digest_teacher(locate_model(self.teacher)),
             texts_fingerprint=fingerprint_files(paths),
             settings=self._settings(),
             batch=self.config.batch or DEFAULT_BATCH.get(device.type, DEFAULT_BATCH["cpu"]),
@@ -218,7 +219,7 @@ class Distillation:
         """Refuse to mix translations of other texts, or by another teacher."""
         if manifest.texts_fingerprint != fingerprint_files(self.config.paths()):
             raise CheckpointError(f"{self.run.path}: the texts changed since this began; choose another --out")
-        if manifest.teacher_digest != _digest_teacher(Path(self.teacher)):
+        if manifest.teacher_digest != _digest_teacher(locate_model(self.teacher)):
             problem = f"{self.run.path}: {self.teacher} is not the teacher, or not as it was, when this began"
             raise CheckpointError(f"{problem}; name that one, or choose another --out")
         if manifest.device != device.type:

@@ -15,7 +15,7 @@ Fail = Callable[..., str]
 Called = Callable[..., tuple[int, str, str]]
 Regard = Callable[..., tuple[str, str]]
 
-ANYWHERE = ("info", "import", "export")
+ANYWHERE = ("info", "import", "export", "models")
 """Commands without --device."""
 
 

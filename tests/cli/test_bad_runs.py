@@ -86,7 +86,7 @@ VERBS = {
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_missing_run_directory(fail: Fail, verb: str) -> None:
-    assert fail(*VERBS[verb]) == "run: no such run directory; `regard train` makes one"
+    assert fail(*VERBS[verb]).startswith("run: no such run directory")
     Path("run").mkdir()
     assert fail(*VERBS[verb]).startswith("run: not a run directory: it has no config.toml; name one that `regard tra")
 

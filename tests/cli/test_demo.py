@@ -36,7 +36,16 @@ def commands(output: str) -> list[str]:
 def test_demo_prints_four_steps_and_a_table(finished: subprocess.CompletedProcess[str]) -> None:
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout == "my demo/run\n"
-    parts = ["1. a corpus", "2. training", "step 20 ", "3. evaluation on 25", "┃ English", "4. figures", "what to try"]
+    parts = [
+        "1. a corpus",
+        "2. training",
+        "step 20 ",
+        "3. evaluation on 25",
+        "┃ English",
+        "4. figures",
+        "5. ready-made models",
+        "what to try",
+    ]
     positions = [finished.stderr.find(part) for part in parts]
     assert -1 not in positions
     assert positions == sorted(positions)

@@ -51,11 +51,19 @@ class Int8Weight:
 
 
 def quantize_weight(weight: Float[Tensor, "out D"]) -> Int8Weight:
-    """Return the weight with the scale of each output that its largest magnitude needs."""
+    """Return the weight with the scale of each output that its largest magnitude needs.
+
+    The values times their scales, quantized again, give the same values and scales.
+    """
     weight = weight.detach().float()
-    scale = weight.abs().amax(1).clamp_min(SMALLEST * INT8_MAX) / INT8_MAX
+    scale = _shorten(weight.abs().amax(1).clamp_min(SMALLEST * INT8_MAX) / INT8_MAX)
     values = (weight / scale[:, None]).round_().to(torch.int8)
     return Int8Weight((len(weight), weight.shape[1]), scale, scale * STEP, values)
+
+
+def _shorten(scale: Float[Tensor, " out"]) -> Float[Tensor, " out"]:
+    """Clear the last 7 bits of each significand, so that its products with int8 are exact in float32."""
+    return (scale.view(torch.int32) & ~INT8_MAX).view(torch.float32)
 
 
 def row_maximum(x: Float[Tensor, "M D"]) -> Float[Tensor, "M 1"]:

@@ -3,10 +3,9 @@
     paraphrases    sentences of one language that share a translation: two columns of a TSV of translations
     neighbours     sentences that follow each other in a paragraph: a text file with one paragraph a line
 
-    python bench/sentence_pairs.py --translations train.en-fr.tsv train.en-de.tsv --out paraphrases.tsv
-    python bench/sentence_pairs.py --paragraphs wikipedia_en/train.txt --limit 400000 --out neighbours.tsv
-    cat paraphrases.tsv neighbours.tsv > pairs.tsv
-    regard train embed pairs.tsv --from runs/bert-small --valid STS-B/dev.tsv --out runs/sentences
+    python models/sentence_pairs.py --translations train.en-fr.tsv train.en-de.tsv --out paraphrases.tsv
+    python models/sentence_pairs.py --paragraphs wikipedia_en/train.txt --limit 400000 --out neighbours.tsv
+    regard train recipes/sentences-en.toml --out runs/sentences-en
 
 The first column of a TSV is the language that is wanted, the second its translation. Each sentence is paired with the
 next one of those that share its translation, in a drawn order, so a translation of n sentences gives n - 1 pairs; pairs
@@ -18,13 +17,10 @@ from __future__ import annotations
 import argparse
 import random
 import re
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import islice, pairwise
 from pathlib import Path
-
-import harness
 
 from regard.text.files import read_lines
 
@@ -75,18 +71,6 @@ def write_pairs(path: Path, pairs: Iterator[tuple[str, str]], limit: int | None)
     return n_pairs
 
 
-def smoke() -> None:
-    """Build pairs of both kinds from a few lines."""
-    with tempfile.TemporaryDirectory() as folder:
-        table, article = Path(folder, "t.tsv"), Path(folder, "a.txt")
-        table.write_text("Hi!\tSalut !\nHello.\tSalut !\nhello!\tSalut !\nGo.\tVa !\n", encoding="utf-8")
-        article.write_text("One two three four five. Six seven eight nine ten eleven. Short.\n", encoding="utf-8")
-        pairs = list(paraphrases([table]))
-        assert 1 <= len(pairs) <= 2, pairs
-        assert list(neighbours(article)) == [("One two three four five.", "Six seven eight nine ten eleven.")]
-        print(f"paraphrases {write_pairs(Path(folder, 'p.tsv'), iter(pairs), None)}, neighbours 1")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--translations", nargs="+", type=Path, help="TSV files: a sentence, its translation")
@@ -94,11 +78,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="pairs to write at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help="the table of pairs to write")
-    parser.add_argument("--smoke", action="store_true", help="a few made-up lines instead of data")
     options = parser.parse_args()
-    if options.smoke:
-        smoke()
-        return
     if not options.out or bool(options.translations) == bool(options.paragraphs):
         parser.error("give --out, and either --translations or --paragraphs")
     pairs = (
@@ -110,4 +90,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    harness.run_script(main)
+    main()
