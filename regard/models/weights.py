@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from regard.checksums import CHECKSUM_TYPE, compute_checksum
 from regard.disk import (
     CHECKSUM_KEY,
-    CHECKSUM_TYPE,
     RESTORE,
     check_checksum,
     check_path_is_utf8,
-    compute_checksum,
     write_atomically,
 )
 from regard.errors import CheckpointError
@@ -64,10 +64,13 @@ def load_model(build: Callable[[], nn.Module], path: Path, *, fix: str = RESTORE
 
 
 def load_weights(model: nn.Module, path: Path, *, fix: str = RESTORE) -> None:
-    """Load a file whose tensors must be exactly the parameters of the model; `fix` ends a message about damage."""
-    tensors, _ = read_model_tensors(path, fix=fix)
-    _check_parameters(model, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, path)
-    with torch.no_grad():
+    """Load a file whose tensors must be exactly the parameters of the model.
+
+    `fix` ends the message about a damaged file, after which the weights of the model are of no use.
+    """
+    with _verified_tensors(path, fix) as (stored, _), torch.no_grad():
+        tensors = {modernise_name(name): tensor for name, tensor in stored.items()}
+        _check_parameters(model, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, path)
         for name, weight in model.named_parameters():
             if not tensors[name].is_floating_point():
                 problem = f"'{name}' holds {tensors[name].dtype}, expected floating-point numbers"
@@ -117,13 +120,26 @@ def modernise_name(name: str) -> str:
 
 def read_tensors(path: Path, *, fix: str = RESTORE) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors and the metadata of a safetensors file; other libraries and version 0.1 write no checksum."""
+    with _verified_tensors(path, fix) as (tensors, metadata):
+        return tensors, metadata
+
+
+@contextmanager
+def _verified_tensors(path: Path, fix: str) -> Iterator[tuple[dict[str, Tensor], dict[str, str]]]:
+    """Give out what a safetensors file holds while other threads verify it; end with an error if it is damaged."""
     with open_tensor_file(path, fix) as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         metadata: dict[str, str] = file.metadata() or {}
-    if CHECKSUM_KEY in metadata or any(value.startswith(CHECKSUM_TYPE) for value in metadata.values()):
-        expected = metadata.pop(CHECKSUM_KEY, "")
-        check_checksum(path, _tensor_bytes(tensors, metadata), expected, fix=fix)
-    return tensors, metadata
+    if not (CHECKSUM_KEY in metadata or any(value.startswith(CHECKSUM_TYPE) for value in metadata.values())):
+        yield tensors, metadata
+        return
+    expected = metadata.pop(CHECKSUM_KEY, "")
+    with ThreadPoolExecutor(1) as pool:
+        check = pool.submit(check_checksum, path, _tensor_bytes(tensors, metadata), expected, fix=fix)
+        try:
+            yield tensors, metadata
+        finally:
+            check.result()  # what went wrong with damaged tensors is damage
 
 
 def _tensor_bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
