@@ -34,9 +34,10 @@ RESTORE = "restore it from a copy"
 
 
 def check_path_is_utf8(path: Path, error_type: type[RegardError] = InputError) -> None:
-    """Refuse a path with other bytes, which cannot stand in a recipe, and which the library of weights cannot open."""
-    if has_surrogate(str(path)):
-        raise error_type(f"{escape_unprintable(str(path))}: this path is not UTF-8; rename it")
+    """Refuse a path with NUL, or with other bytes, which no recipe holds and which the library of weights cannot open."""
+    if has_surrogate(str(path)) or "\0" in str(path):
+        problem = "holds NUL" if "\0" in str(path) else "is not UTF-8"
+        raise error_type(f"{escape_unprintable(str(path))}: this path {problem}; rename it")
 
 
 def write_text(path: Path, text: str) -> None:
