@@ -34,7 +34,7 @@ RESTORE = "restore it from a copy"
 
 
 def check_path_is_utf8(path: Path, error_type: type[RegardError] = InputError) -> None:
-    """Refuse a path with NUL, or with other bytes, which no recipe holds and which the library of weights cannot open."""
+    """Refuse a path with NUL, or with bytes that are not UTF-8: no recipe and no library of weights can hold it."""
     if has_surrogate(str(path)) or "\0" in str(path):
         problem = "holds NUL" if "\0" in str(path) else "is not UTF-8"
         raise error_type(f"{escape_unprintable(str(path))}: this path {problem}; rename it")
