@@ -62,7 +62,7 @@ class StoredFile:
         largest_id = int(np.frombuffer(block, self.id_dtype).max(initial=0)) if self.id_dtype else -1
         return _Part(zlib.crc32(block), len(block), largest_id)
 
-    def hash(self) -> bytes:
+    def compute_digest(self) -> bytes:
         """Return the digest of the file."""
         digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
         with self.path.open("rb") as file:
@@ -90,7 +90,7 @@ def find_damage(store: TokenStore, specs: Sequence[ColumnSpec], expected_digest:
             if store.checksums and store.checksums.get(file.path.name) != checksum:
                 return f"{file.path.name} does not have its checksum"
         digest = "" if store.checksums else store.digest or expected_digest
-        is_intact = not digest or digest == combine_digests(pool.map(StoredFile.hash, files))
+        is_intact = not digest or digest == combine_digests(pool.map(StoredFile.compute_digest, files))
     return "" if is_intact else "its bytes do not have its digest"
 
 

@@ -28,7 +28,7 @@ MAX_COMMAND_LENGTH = 200
 """Characters of the holder's command in a message."""
 
 MAX_ATTEMPTS = 100
-"""How often a file is created in a directory that is there; some, as /proc, take none."""
+"""Attempts to create a file in a directory that exists; some directories, as /proc, take none."""
 
 UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
 """Errors of file systems without locks."""
