@@ -1,4 +1,4 @@
-"""Atomic file writes (to a temporary file, flushed to disk, then renamed into place) and checksums of what is written.
+"""Atomic file writes (to a temporary file, flushed to disk, then renamed into place) with checksums of what is written.
 
 Everything that must survive a crash is written through here: tokenizers, stores, run directories. A file holds its own
 checksum where its format allows, so that one rename replaces both: JSON here, weights in models/weights.py, config.toml
@@ -11,21 +11,20 @@ import json
 import math
 import os
 import shutil
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import Any
 
+from regard.checksums import CHECKSUM_TYPE, compute_checksum
 from regard.errors import CheckpointError, InputError, RegardError, escape_unprintable, has_surrogate
 
 TEMPORARY_PREFIX, TEMPORARY_SUFFIX = ".regard-", ".partial"
 """The name of a directory in which a file is written; a killed process leaves it behind."""
 
 CHECKSUM_KEY = "checksum"
-CHECKSUM_TYPE = "crc32:"
-"""The beginning of a checksum; a file that contains it, or the key, has one, even if one of the two is damaged."""
+"""The key of a checksum; a file that contains it, or the type, has one, even if one of the two is damaged."""
 
 MAX_DESCRIPTION_BYTES = 1 << 28
 """Bytes of a file that describes a model, at most; a vocabulary of ten million words has fewer."""
@@ -35,9 +34,10 @@ RESTORE = "restore it from a copy"
 
 
 def check_path_is_utf8(path: Path, error_type: type[RegardError] = InputError) -> None:
-    """Refuse a path that is not UTF-8: it cannot be written into a recipe, and safetensors cannot open it."""
-    if has_surrogate(str(path)):
-        raise error_type(f"{escape_unprintable(str(path))}: this path is not UTF-8; rename it")
+    """Refuse a path with NUL, or with bytes that are not UTF-8: no recipe and no library of weights can hold it."""
+    if has_surrogate(str(path)) or "\0" in str(path):
+        problem = "holds NUL" if "\0" in str(path) else "is not UTF-8"
+        raise error_type(f"{escape_unprintable(str(path))}: this path {problem}; rename it")
 
 
 def write_text(path: Path, text: str) -> None:
@@ -115,14 +115,6 @@ def _parse_json(path: Path, content: bytes, expected_type: type = dict, *, fix: 
             f"{path}: expected {'an object' if expected_type is dict else 'a list'}, found other JSON"
         )
     return value
-
-
-def compute_checksum(chunks: Iterable[bytes | memoryview]) -> str:
-    """Return the checksum of the concatenated chunks: CRC-32, which is fast and continues from chunk to chunk."""
-    value = 0
-    for chunk in chunks:
-        value = zlib.crc32(chunk, value)
-    return f"{CHECKSUM_TYPE}{value:08x}"
 
 
 def check_checksum(path: Path, chunks: Iterable[bytes | memoryview], expected: str, *, fix: str = RESTORE) -> None:

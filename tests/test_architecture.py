@@ -26,7 +26,7 @@ RECIPES = sorted((ROOT / "recipes").rglob("*.toml"))
 
 ORDER = [
     ("errors", "nn"),
-    ("ranges",),
+    ("checksums", "ranges"),
     ("config", "disk", "metrics", "progress"),
     ("text",),
     ("data",),

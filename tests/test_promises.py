@@ -47,4 +47,6 @@ def test_messages_hold_no_commands_to_a_terminal(capsys: pytest.CaptureFixture[s
         assert message.isprintable()
     with pytest.raises(SystemExit):
         main([hostile])
-    assert capsys.readouterr().err.removesuffix("\n").isprintable()
+    printed = capsys.readouterr().err
+    assert printed.removesuffix("\n").isprintable()
+    assert r"'\x1b[2J\x9b31m\r\nerror: another\u202e'" in printed

@@ -71,6 +71,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sys.exit(_run_verb(given[0], given[1:], debug))
     except BrokenPipeError:
         _discard_output()
+    except MemoryError:
+        if debug:
+            raise
+        _exit_with_error("out of memory; give less text at a time, or a smaller batch or model (--debug shows where)")
     except OSError as error:
         _discard_output()
         if debug:

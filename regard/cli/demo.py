@@ -16,7 +16,7 @@ import typer
 
 from regard.cli.options import DeviceOption
 from regard.cli.program_name import program_name
-from regard.disk import convert_write_errors
+from regard.disk import check_path_is_utf8, convert_write_errors
 from regard.errors import ConfigError
 from regard.progress import console, print_message
 
@@ -56,6 +56,7 @@ def demo(
     from regard.demo.ready_made_tour import show_ready_made
 
     folder = Path(out)
+    check_path_is_utf8(folder)
     if (folder / "run").exists():
         raise ConfigError(
             f"{folder / 'run'}: already holds a demo; delete the folder {folder}, or choose another --out"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import zlib
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Int, Shaped
+
+from regard.checksums import format_checksum
 
 
 @dataclass(frozen=True)
@@ -143,8 +146,10 @@ class ColumnWriter:
         self.n_examples = self.n_values = 0
         self._files = [stack.enter_context(path.open("wb")) for path in column_paths(directory, spec.name, spec.kind)]
         self._hashes = [hashlib.blake2b(digest_size=DIGEST_BYTES) for _ in self._files]
+        self._crc32s = [0 for _ in self._files]
         if len(self._files) > 1:
             self._files[1].write(bytes(FIRST_OFFSET_BYTES))
+            self._crc32s[1] = zlib.crc32(bytes(FIRST_OFFSET_BYTES))
 
     def write(self, entries: Sequence[Any]) -> None:
         """Append the entries of some examples."""
@@ -152,6 +157,7 @@ class ColumnWriter:
         for file, digest, values in zip(self._files, self._hashes, arrays, strict=True):
             file.write(values.data)
             digest.update(values.data)
+        self._crc32s = [zlib.crc32(values.data, crc32) for values, crc32 in zip(arrays, self._crc32s, strict=True)]
         self.n_values += len(arrays[0])
         self.n_examples += len(entries)
 
@@ -174,6 +180,12 @@ class ColumnWriter:
     def digest(self) -> bytes:
         """A hash of the values and of where each example ends."""
         return b"".join(each.digest() for each in self._hashes)
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """The checksum of each file by its name."""
+        names = [Path(file.name).name for file in self._files]
+        return dict(zip(names, map(format_checksum, self._crc32s), strict=True))
 
     def describe(self) -> dict[str, Any]:
         """Return the column's entry in the manifest."""

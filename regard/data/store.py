@@ -4,13 +4,12 @@ A store is a directory: the files of its columns (columns.py) and a manifest tha
 only: no text, no special tokens. Tasks write it from tokenized examples and read it through `order.py` (the lengths)
 and `batches.py` (the ids). A store that is damaged, of another format or made from other files counts as absent:
 `TokenStore.open` returns None and the caller writes it anew; the digest shows whether the new one has the same content.
-verification.py compares all bytes with the digest, before they are trained on.
+verification.py compares all bytes with their checksums before they are trained on.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import tempfile
 import time
@@ -32,7 +31,7 @@ from regard.data.columns import (
     choose_token_dtype,
     map_column,
 )
-from regard.disk import fsync_path, write_json
+from regard.disk import fsync_path, read_json_with_checksum, write_json_with_checksum
 from regard.errors import CheckpointError
 
 FORMAT_VERSION = 2
@@ -47,10 +46,19 @@ class DigestMismatchError(Exception):
 
 
 class TokenStore:
-    """Columns of token ids, labels and numbers; stores of equal digest hold the same, "" is an unknown digest."""
+    """Columns of token ids, labels and numbers; stores of equal digest hold the same, "" is an unknown digest.
 
-    def __init__(self, path: Path, columns: Mapping[str, Column | Scalars], digest: str = "") -> None:
-        self.path, self.columns, self.digest = path, columns, digest
+    `checksums` has that of each file by name; stores of earlier versions have none.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        columns: Mapping[str, Column | Scalars],
+        digest: str = "",
+        checksums: Mapping[str, str] | None = None,
+    ) -> None:
+        self.path, self.columns, self.digest, self.checksums = path, columns, digest, checksums or {}
         self.cache: dict[tuple[str, int], Any] = {}  # what lm_windows.py and tasks compute from all lengths once
 
     def __len__(self) -> int:
@@ -89,18 +97,18 @@ class TokenStore:
                 return None
             n_examples = manifest["examples"]
             columns = {name: map_column(path, name, n_examples, entry) for name, entry in manifest["columns"].items()}
+            checksums = dict(manifest.get("checksums", {}))
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             return None
-        return cls(path, columns, manifest.get("digest", ""))
+        return cls(path, columns, manifest.get("digest", ""), checksums)
 
     @staticmethod
     def read_manifest(path: Path) -> dict[str, Any]:
         """Return the manifest of the store at the path, of any format, whether or not its files are whole; or {}."""
         try:
-            manifest = json.loads((path / MANIFEST_FILE).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            return read_json_with_checksum(path / MANIFEST_FILE)
+        except CheckpointError:
             return {}
-        return manifest if isinstance(manifest, dict) else {}
 
     @classmethod
     def write(
@@ -123,7 +131,7 @@ class TokenStore:
             manifest = _write_columns(temporary / "new", columns, chunks)
             if expected_digest and manifest["digest"] != expected_digest:
                 raise DigestMismatchError(path)
-            write_json(
+            write_json_with_checksum(
                 temporary / "new" / MANIFEST_FILE, manifest | {"format": FORMAT_VERSION, "fingerprint": fingerprint}
             )
             if path.exists():
@@ -155,7 +163,8 @@ def _write_columns(directory: Path, specs: Sequence[ColumnSpec], chunks: Iterabl
             writer.close()
     digest = combine_digests(writer.digest for writer in writers)
     columns = {writer.spec.name: writer.describe() for writer in writers}
-    return {"examples": writers[0].n_examples, "columns": columns, "digest": digest}
+    checksums = {name: value for writer in writers for name, value in writer.checksums.items()}
+    return {"examples": writers[0].n_examples, "columns": columns, "digest": digest, "checksums": checksums}
 
 
 def combine_digests(digests: Iterable[bytes]) -> str:

@@ -125,6 +125,8 @@ def _parse_line(
         name = word.split(" ")[0][:MAX_SHOWN_CHARACTERS]
         raise DataError(path, f"{width + n_more} numbers for '{name}', but {expected} {width}", number)
     try:
+        if "_" in line[len(word) :]:  # a number with digits in groups, as only Python writes it
+            raise ValueError
         return word, np.array(fields, dtype=np.float32)
     except ValueError:
         wrong = next(field for field in fields if not _is_number(field))[:MAX_SHOWN_CHARACTERS]
@@ -136,7 +138,7 @@ def _is_number(field: str) -> bool:
         float(field)
     except ValueError:
         return False
-    return True
+    return "_" not in field
 
 
 def _check_new(path: str | Path, word: str, seen: dict[str, int], number: int, line: int | None = None) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from regard.checksums import CHECKSUM_TYPE, compute_checksum
 from regard.disk import (
     CHECKSUM_KEY,
-    CHECKSUM_TYPE,
     RESTORE,
     check_checksum,
     check_path_is_utf8,
-    compute_checksum,
     write_atomically,
 )
 from regard.errors import CheckpointError
@@ -67,10 +67,12 @@ def load_model(build: Callable[[], nn.Module], path: Path, *, fix: str = RESTORE
 
 
 def load_weights(model: nn.Module, path: Path, *, fix: str = RESTORE) -> None:
-    """Load a file whose tensors must be exactly the parameters of the model; `fix` ends a message about damage."""
-    tensors, _ = read_model_tensors(path, fix=fix)
-    _check_parameters(model, {name: tuple(tensors[name].shape) for name in weight_names(tensors)}, path)
-    with torch.no_grad():
+    """Load a file whose tensors must be exactly the parameters of the model.
+
+    `fix` ends the message about a damaged file, after which the weights of the model are of no use.
+    """
+    with _verified_model_tensors(path, fix) as (tensors, _), torch.no_grad():
+        _check_parameters(model, {name: tuple(tensors[name].shape) for name in weight_names(tensors)}, path)
         for name, weight in model.named_parameters():
             weight.copy_(dequantize(tensors, name, path))
 
@@ -120,10 +122,17 @@ def read_model_tensors(path: Path, *, fix: str = RESTORE) -> tuple[dict[str, Ten
 
     Tensors that the file shares with another are among them.
     """
-    tensors, metadata = read_tensors(path, fix=fix)
-    if (reference := read_reference(path, metadata)) is not None:
-        tensors |= _read_shared(path, metadata, *reference)
-    return {modernise_name(name): tensor for name, tensor in tensors.items()}, metadata
+    with _verified_model_tensors(path, fix) as (tensors, metadata):
+        return tensors, metadata
+
+
+@contextmanager
+def _verified_model_tensors(path: Path, fix: str) -> Iterator[tuple[dict[str, Tensor], dict[str, str]]]:
+    """Yield what `read_model_tensors` returns while other threads verify it; raise an error at the end if damaged."""
+    with _verified_tensors(path, fix) as (stored, metadata):
+        if (reference := read_reference(path, metadata)) is not None:
+            stored = stored | _read_shared(path, metadata, *reference)
+        yield {modernise_name(name): tensor for name, tensor in stored.items()}, metadata
 
 
 def _read_shared(path: Path, metadata: Mapping[str, str], base_path: Path, names: list[str]) -> dict[str, Tensor]:
@@ -157,13 +166,26 @@ def modernise_name(name: str) -> str:
 
 def read_tensors(path: Path, *, fix: str = RESTORE) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Return the tensors and the metadata of a safetensors file; other libraries and version 0.1 write no checksum."""
+    with _verified_tensors(path, fix) as (tensors, metadata):
+        return tensors, metadata
+
+
+@contextmanager
+def _verified_tensors(path: Path, fix: str) -> Iterator[tuple[dict[str, Tensor], dict[str, str]]]:
+    """Yield what a safetensors file holds while other threads verify it; raise an error at the end if it is damaged."""
     with open_tensor_file(path, fix) as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         metadata: dict[str, str] = file.metadata() or {}
-    if CHECKSUM_KEY in metadata or any(value.startswith(CHECKSUM_TYPE) for value in metadata.values()):
-        expected = metadata.pop(CHECKSUM_KEY, "")
-        check_checksum(path, _tensor_bytes(tensors, metadata), expected, fix=fix)
-    return tensors, metadata
+    if not (CHECKSUM_KEY in metadata or any(value.startswith(CHECKSUM_TYPE) for value in metadata.values())):
+        yield tensors, metadata
+        return
+    expected = metadata.pop(CHECKSUM_KEY, "")
+    with ThreadPoolExecutor(1) as pool:
+        check = pool.submit(check_checksum, path, _tensor_bytes(tensors, metadata), expected, fix=fix)
+        try:
+            yield tensors, metadata
+        finally:
+            check.result()  # what went wrong with damaged tensors is damage
 
 
 def _tensor_bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:

@@ -27,6 +27,9 @@ LOCK_FILE = ".lock"
 MAX_COMMAND_LENGTH = 200
 """Characters of the holder's command in a message."""
 
+MAX_ATTEMPTS = 100
+"""Attempts to create a file in a directory that exists; some directories, as /proc, take none."""
+
 UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL)
 """Errors of file systems without locks."""
 
@@ -50,10 +53,15 @@ class DirectoryLock:
         """Take the lock and create the directory if there is none; raise an error that names the holder, if any."""
         check_path_is_utf8(self.path)
         with convert_write_errors(self.path, fix="make room, or choose another --out"):
+            n_missing = 0
             while not self.is_held:
                 created = _create_directory(self.path)
-                with suppress(FileNotFoundError):  # a process that failed removed its directory again
+                try:
                     self._open_and_lock(self.path / LOCK_FILE, created)
+                except FileNotFoundError:  # a process that failed removed its directory again, or no file can be made
+                    n_missing += 1
+                    if n_missing == MAX_ATTEMPTS:
+                        raise
 
     def _open_and_lock(self, lock_path: Path, created: Sequence[Path]) -> None:
         """Lock the file, unless another process that ended in between has removed it."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from torch import nn
 
 from regard.data.word_vectors import write_word_vectors
-from regard.disk import convert_write_errors
+from regard.disk import check_path_is_utf8, convert_write_errors
 from regard.errors import CheckpointError, InputError
 from regard.models import exchange
 from regard.models.weights import collect_weights, write_tensors
@@ -41,6 +41,7 @@ def import_model(source: Path, out: Path) -> Path:
 
 def export_word_vectors(source: Path, out: Path) -> Path:
     """Write word vectors as a file of word2vec's."""
+    check_path_is_utf8(out)
     if out.exists():
         raise InputError(f"{out}: already exists; choose another --out")
     table = open_word_vectors(source)

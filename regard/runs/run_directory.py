@@ -25,12 +25,11 @@ from typing import Any
 from torch import nn
 
 from regard import config
+from regard.checksums import CHECKSUM_TYPE, compute_checksum
 from regard.data.labels import LABELS_FILE
 from regard.disk import (
-    CHECKSUM_TYPE,
     RESTORE,
     check_checksum,
-    compute_checksum,
     damage_error,
     read_bytes,
     read_json_with_checksum,

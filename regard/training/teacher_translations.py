@@ -18,7 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from regard.disk import check_checksum, compute_checksum, json_text, remove_temporary_directories, write_atomically
+from regard.checksums import compute_checksum
+from regard.disk import check_checksum, json_text, remove_temporary_directories, write_atomically
 from regard.disk import write_text as write_text_atomically
 from regard.errors import CheckpointError
 from regard.generate import DecodingConfig, Hypothesis

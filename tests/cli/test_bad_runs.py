@@ -64,6 +64,9 @@ PATHS = {
         ["translate", FOREIGN, "1"],
         "\\udcff/model.safetensors: this path is not UTF-8; rename it",
     ),
+    "not UTF-8, of a demo": (["demo", "--out", FOREIGN], "\\udcff: this path is not UTF-8; rename it"),
+    "NUL, of a demo": (["demo", "--out", "a\0b"], "a\\x00b: this path holds NUL; rename it"),
+    "NUL, to train": (["train", "r.toml", "--out", "a\0b"], "a\\x00b: this path holds NUL; rename it"),
     "not UTF-8, of text": (["train", "r.toml", "--set", f"data.train={FOREIGN}"], "r.toml: data.train = "),
 }
 

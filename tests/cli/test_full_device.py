@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tiny_runs import recipe, written
 
+from regard import cli
 from regard.cli import main
 
 pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -72,3 +73,16 @@ def test_error_of_a_file_names_it(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         main(["info"])
     assert ended.value.code == 2
     assert capsys.readouterr().err == "error: some/file: Permission denied; give another path\n"
+
+
+def test_full_memory_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fill_memory(*_: object) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(cli, "_run_verb", fill_memory)
+    with pytest.raises(SystemExit) as ended:
+        main(["info", "run"])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("error: out of memory; give less text at a time")
+    with pytest.raises(MemoryError):
+        main(["info", "run", "--debug"])

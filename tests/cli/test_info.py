@@ -132,6 +132,7 @@ def test_kernels_in_use_are_named(regard: Regard, run: Path) -> None:
 
 def test_sparkline() -> None:
     assert draw_sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
+    assert draw_sparkline([11, 12, 13, 14, 15, 16, 17, 18]) == "▁▂▃▄▅▆▇█"
     assert draw_sparkline([3.0]) == "▁"
     assert draw_sparkline([2.0, 2.0]) == "▁▁"
     rising = draw_sparkline(range(10 * MAX_SPARKLINE_POINTS + 1))

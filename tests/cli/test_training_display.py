@@ -7,6 +7,8 @@ import math
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,6 +129,21 @@ def test_commands_can_be_copied(
     )
     command = training_display.resume_command(out, device)
     assert command == f"{regard} train '{out}/config.toml' --out {path} --resume{option}"
+
+
+@pytest.mark.parametrize(
+    ("max_scored", "key", "text"),
+    [
+        (None, "f1", "F1 0.5 on the validation data"),
+        (9, "valid_f1", "F1 0.5 on the validation data"),
+        (9, "f1", "F1 0.5 on all 20 pairs"),
+    ],
+)
+def test_final_score_names_what_it_was_measured_on(max_scored: int | None, key: str, text: str) -> None:
+    metric = SimpleNamespace(key=key, title="F1")
+    task = SimpleNamespace(max_scored_examples=max_scored, validation_metric=metric, example_unit="pairs")
+    run: Any = SimpleNamespace(prepared=SimpleNamespace(task=task, all_scored_examples=range(20)))
+    assert training_display._format_final_score(run, {key: 0.5}) == text
 
 
 def test_run_without_a_finite_score(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

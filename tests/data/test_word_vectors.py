@@ -61,6 +61,7 @@ TEXT_FAULTS = {
     "header's width": ("2 3\na 1 2\nb 1 2\n", r"v.txt:2: 2 numbers for 'a', but the header says 3"),
     "header's count": ("3 2\na 1 2\nb 1 2\n", r"v.txt:1: the header says 3 words, but 2 follow"),
     "duplicate": ("a 1 2\nb 1 2\na 3 4\n", r"v.txt:3: 'a' is a duplicate of line 1; keep one of them"),
+    "digits in groups": ("a 1 2\nb_c 1 2_0\n", r"v.txt:2: '2_0' is not a number; expected a word and 2 numbers"),
     "no number": ("a 1 2\nb 1 x\n", r"v.txt:2: 'x' is not a number; expected a word and 2 numbers"),
     "not finite": ("a 1 2\nb nan 2\n", r"v.txt: the vector of 'b' has a number that is not finite"),
     "words alone": ("hello\n", r"v.txt:1: expected a word and its numbers, found 'hello'"),

@@ -135,6 +135,7 @@ def test_some_units_and_cities() -> None:
 
 
 def test_written_files_are_read_back(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()  # a folder that is there may be filled
     cldr.write_corpus(tmp_path / "new", n_train=50, n_test=10, seed=5)
     files = {path.name: str(path) for path in (tmp_path / "new").iterdir()}
     assert sorted(files) == ["test.en", "test.fr", "train.en", "train.fr"]

@@ -53,6 +53,7 @@ def test_exported_models_give_the_same(name: str, tmp_path: Path) -> None:
     comparison = write_and_compare(SOURCES[name](), tmp_path / "model", HFFormat(), "")
     assert f'"{name.partition(",")[0]}"' in (tmp_path / "model/config.json").read_text(encoding="utf-8")
     assert 0 <= max(comparison.largest.values()) < 5e-5
+    assert ("pooler_output" in comparison.largest) == (name == "BertModel")
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,8 @@ class Fuzzer:
             importlib.import_module(f"regard.cli.{module_name(verb)}")
         importlib.import_module("regard.cli.training_display")
         self.hf_directory = str(export_model(Path(self.runs["pretrain"]), folder / "bert", "hf"))
+        for verb in VERBS:  # a verb that is not here yet is noticed before the first case
+            self._valid_commands(verb)
 
     def cases(self) -> Iterator[Case]:
         """Yield cases for ever, of commands, of recipe keys and of Python in turn."""
@@ -154,6 +156,7 @@ class Fuzzer:
             "demo": [["--out", self._output(), "--pairs", "1000", "--steps", "1"]],
             "compare": [["--quick", "--only", "cost", "--out", self._output()]],
             "train": [self._training(task)[1:] for task in TASKS],
+            "distill": [self._distillation("text.src"), self._distillation("text.src", "text.tgt", "--references")],
             "translate": [[runs["translate"], text], [runs["translate"], "--file", source, "--beam", "2"]],
             "generate": [[runs["lm"], text, "--max-tokens", "3"], [runs["lm"], "--n", "3", "--max-tokens", "2"]],
             "fill": [[runs["pretrain"], "the [MASK] sits"], [runs["pretrain"], "--file", data["masked"][0]]],
@@ -172,6 +175,12 @@ class Fuzzer:
             "import": [[self.hf_directory, "--out", self._output()]],
         }
         return [[verb, *map(str, command)] for command in commands[verb]]
+
+    def _distillation(self, *files: str) -> list[str]:
+        """Return the arguments of a distillation of files of the folder; the student is as small as other models."""
+        _, _, *settings = self._training("translate")[len(self.data["translate"]) :]
+        paths = [each if each.startswith("--") else str(self.folder / each) for each in files]
+        return [self.runs["translate"], *paths, "--beam", "1", *settings]
 
     def _training(self, task: str, architecture: str = "", *settings: str) -> list[str]:
         schema = _schema(task, architecture)

@@ -47,6 +47,7 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     ),
     "api/question_answerer.py": ("api/test_reference.py", "api/test_iterables.py", "cli/test_answer.py"),
     "api/tagger.py": (
+        "tasks/test_raw_text.py",
         "api/test_reference.py",
         "api/test_iterables.py",
         "tasks/test_tag_scores.py",
@@ -84,6 +85,7 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     "cli/text_inputs.py": ("cli/test_end_to_end.py", "cli/test_encoders.py", "predict/test_next_sentence.py"),
     "cli/train.py": ("cli/test_training_display.py", "cli/test_bad_input.py", "cli/test_end_to_end.py"),
     "cli/translate.py": ("cli/test_end_to_end.py", "cli/test_options.py", "cli/test_bad_input.py"),
+    "cli/training_display.py": ("training/test_resume.py",),
     "compare/__init__.py": COMPARE,
     "compare/charts.py": COMPARE,
     "compare/compared_models.py": ("compare/test_recall.py", "compare/test_flops.py", *COMPARE),
@@ -159,7 +161,7 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     "look/render/renderable.py": ("look/corpus/test_clusters.py", "look/corpus/test_match_senses.py"),
     "look/render/save.py": ("api/test_notebook.py",),
     "look/views/alternative_view.py": ("look/views/test_scores_view.py",),
-    "look/views/attention_views.py": (*VIEWS, "look/test_recurrent.py"),
+    "look/views/attention_views.py": (*VIEWS, "look/test_recurrent.py", "tasks/test_hierarchical_pooling.py"),
     "look/views/focus.py": VIEWS,
     "look/views/prediction_views.py": (*VIEWS, "look/views/test_tagger_views.py"),
     "look/views/registry.py": ("look/test_inspection.py", "look/test_recurrent.py"),
@@ -254,7 +256,10 @@ TESTED_BY: dict[str, tuple[str, ...]] = {
     "tasks/classify.py": ("tasks/test_rnn_encoders.py", "tasks/test_hierarchical_pooling.py", "cli/test_encoders.py"),
     "tasks/lm.py": ("predict/test_perplexity.py", "models/exchange/test_language_models.py", "data/test_corpus.py"),
     "tasks/pretrain.py": ("predict/test_next_sentence.py", "models/exchange/test_own.py"),
-    "tasks/shared/encoder_task.py": ("tasks/test_classify.py", "tasks/test_tag.py", "training/test_defaults.py"),
+    "tasks/shared/encoder_task.py": (
+        *("tasks/test_classify.py", "tasks/test_tag.py", "training/test_defaults.py"),
+        "training/test_frozen_encoder.py",
+    ),
     "tasks/shared/label_collection.py": ("tasks/test_classify.py", "tasks/test_tag.py", "tasks/test_tag_scores.py"),
     "tasks/shared/next_sentence_prediction.py": ("tasks/test_pretrain.py",),
     "tasks/shared/single_tokenizer.py": (

@@ -97,6 +97,7 @@ def test_relative_scores_and_values_match_the_definition(max_distance: int, seed
     torch.manual_seed(seed)
     positions = RelativePositions(3, max_distance, d_value=5).double()
     assert positions.values is not None
+    assert positions.keys.num_embeddings == positions.values.num_embeddings == 2 * max_distance + 1
     query, key = random_positions(seed, 2, 6), random_positions(seed + 1, 2, 8)
     attention_mask = make_mask(query, key)
     vectors = torch.randn(2, 2, 6, 3, dtype=torch.float64)

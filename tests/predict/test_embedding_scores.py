@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from regard.predict import embedding_scores
 from regard.predict.embedding_scores import EmbeddedTexts, score_pairs, score_retrieval
 
 
@@ -22,6 +23,14 @@ def test_ranks_by_hand() -> None:
     assert found["mrr"] == pytest.approx((1 / 2 + 1 / 2 + 1) / 3)
     assert found["accuracy_at_1"] == pytest.approx(1 / 3)
     assert found["accuracy_at_5"] == 1
+
+
+def test_ranks_do_not_depend_on_the_size_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    anchors = EmbeddedTexts("pqrst", at(0, 90, 180, 270, 300))
+    positives = EmbeddedTexts("abcde", at(10, 20, 175, 100, 310))
+    whole = score_retrieval(anchors, positives)
+    monkeypatch.setattr(embedding_scores, "QUERIES_PER_BLOCK", 2)
+    assert score_retrieval(anchors, positives) == whole
 
 
 def test_several_positives_count_by_the_nearest_and_equal_texts_once() -> None:

@@ -144,3 +144,14 @@ def test_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(os, "pwrite", fail)
     assert refusal(tmp_path / "full").startswith(f"{tmp_path}/full: cannot be written (No space left on device); ")
     assert not (tmp_path / "full").exists()
+
+
+def test_directory_that_takes_no_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As /proc does: it is there, and yet no file in it can be created."""
+
+    def refuse(self: DirectoryLock, lock_path: Path, created: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(lock_path))
+
+    monkeypatch.setattr(DirectoryLock, "_open_and_lock", refuse)
+    with pytest.raises(InputError, match=r"cannot be written \(No such file or directory\)"):
+        DirectoryLock(tmp_path).acquire()

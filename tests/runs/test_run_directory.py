@@ -145,6 +145,12 @@ def test_truncated_config_is_refused(prepared: PreparedRun, tmp_path: Path, has_
         assert str(caught.value).startswith(f"{tmp_path}/config.toml: ")
 
 
+def test_comments_of_the_user_are_no_damage(prepared: PreparedRun, tmp_path: Path) -> None:
+    lines = prepared.directory.config_path.read_text().splitlines(keepends=True)
+    (tmp_path / "config.toml").write_text("".join(["# mine\n", "#\n", *lines[1:]]))
+    assert RunDirectory(tmp_path).read_config() == prepared.config
+
+
 @pytest.mark.parametrize("name", ["steps", "batch_tokens", "accumulate", "log_every", "average", "learning_rate"])
 def test_settings_out_of_range(prepared: PreparedRun, name: str) -> None:
     values = vars(prepared.config.train)

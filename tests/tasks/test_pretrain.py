@@ -104,6 +104,7 @@ class TestWhatIsRead:
         assert max(counts) == most
 
     def test_blocks_and_pairs(self) -> None:
+        assert [*map(list, split_into_blocks([[1, 2, 3], [4]], 2))] == [[1, 2], [3, 4]]
         assert [*map(list, split_into_blocks([[1, 2, 3], [4], [5, 6]], 4))] == [[1, 2, 3, 4], [5, 6]]
         pair, cut = pair_adjacent_blocks([[1], [2], [3, 4, 5]], rng(0))
         assert pair == SentencePair([1], [2])

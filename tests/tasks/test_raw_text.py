@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,17 @@ def test_conllu_as_output(run: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     tagger = regard.Tagger.load(run, device="cpu")
     assert list(sentences[0].labels) == [each.label for each in tagger.tag("They don't.")]
     assert "2-3\tdon't\t_\t_\t_\t_\t_\t_\t_\tSpaceAfter=No\n" in written
+
+
+@pytest.mark.parametrize(("columns", "field"), [((), 3), (("xpos",), 4), (("mine",), 3)])
+def test_labels_are_written_to_the_column_that_they_were_read_from(
+    run: Path, columns: tuple[str, ...], field: int
+) -> None:
+    tagger = regard.Tagger.load(run, device="cpu")
+    words = tagger.tag("He can.")
+    tagger.config = replace(tagger.config, data=replace(tagger.config.data, columns=columns))
+    fields = tagger.format_conllu("He can.", words).splitlines()[1].split("\t")
+    assert [number for number, text in enumerate(fields) if words[0].label in text] == [field]
 
 
 def test_json_as_output(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -117,6 +117,14 @@ def test_counts_are_exact() -> None:
     assert (unpacked(record) == counts.numpy()).all()
 
 
+def test_whole_numbers_below_zero_are_no_counts() -> None:
+    numbers = torch.arange(-2500, 2500).view(2, 5, 500)
+    array = ViewArray("scores", "encoder", "scores", (LAYER, HEAD, Axis("query")), numbers.float())
+    (record,) = build_page_data(ViewData({}, [array]))["arrays"]
+    assert "code" in record
+    assert np.abs(unpacked(record) - numbers.numpy()).max() <= record["code"]["error"] * 1.0001
+
+
 def test_where_raw_and_effective_are_equal_they_stay_equal() -> None:
     """They share one code: an identifiable head has no difference, not even one of rounding."""
     seen = make_view_data(("encoder",), source=24, n_heads=9, width=24)

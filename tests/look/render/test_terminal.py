@@ -15,6 +15,7 @@ from torch import Tensor
 
 from regard.look.corpus.senses import WordOccurrence, WordSenses
 from regard.look.inspection import Inspection
+from regard.look.render import terminal
 from regard.look.render.terminal import SHADES, render_text
 from regard.look.views.registry import VIEWS
 from regard.look.views.titles import ARRAY_DESCRIPTIONS
@@ -178,6 +179,11 @@ def test_bars_go_both_ways_from_zero_and_their_numbers_have_the_sign() -> None:
     assert max(map(len, bars([1.0, -1.0], columns=30))) <= 30
 
 
+def test_legend_names_masked_cells_only_where_there_are_some() -> None:
+    assert "masked" not in terminal._shade_legend(1.0, signed=False)
+    assert terminal._shade_legend(1.0, signed=True, masked=True).endswith(", - below zero, ·· masked")
+
+
 def test_a_number_that_rounds_to_zero_has_no_sign() -> None:
     lines = bars([0.4, -0.0001, -0.2])
     assert [line.split()[1].rstrip("│█") for line in lines] == ["0.400", "0.000", "-0.200"]
@@ -249,8 +255,9 @@ def test_a_form_is_shown_in_part() -> None:
     assert ("-" in first) == bool((form[0, [0, 2, 5, 7]] < -limit / 5).any())
 
 
-def test_many_heads_go_on_below() -> None:
-    values = torch.arange(40).reshape(2, 20)
+@pytest.mark.parametrize("n_heads", [20, 21, 22, 23, 24])
+def test_many_heads_go_on_below(n_heads: int) -> None:
+    values = torch.arange(2 * n_heads).reshape(2, n_heads)
     data = ViewData(
         {}, [ViewArray("similarity", "encoder", "symmetric_fraction", (Axis("layer"), Axis("head")), values)]
     )
