@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.nn.kernels.dispatch import int8_linear
 from regard.nn.kernels.int8_packing import pack_int8_weight
-from regard.nn.kernels.int8_weight import quantize_weight
+from regard.nn.kernels.int8_weight import Int8Weight, quantize_weight
 from regard.nn.layers import DecoderLayer
 from regard.nn.linear_layers import Linear
 from regard.nn.loss import Loss, cross_entropy
@@ -54,9 +54,13 @@ class QuantizedLinear(nn.Module):
         """Return the outputs from `start` up to `end`, which are a block."""
         return self._multiply(x, self._bounds.index((start, end)))
 
-    def _multiply(self, x: Tensor, block: int) -> Tensor:
-        start, end = self._bounds[block]
-        return int8_linear(x, self._weights[block], None if self.bias is None else self.bias[start:end])
+    def block(self, number: int) -> tuple[Int8Weight, Float[Tensor, " some"] | None]:
+        """Return the weight and the bias of a block."""
+        start, end = self._bounds[number]
+        return self._weights[number], None if self.bias is None else self.bias[start:end]
+
+    def _multiply(self, x: Tensor, number: int) -> Tensor:
+        return int8_linear(x, *self.block(number))
 
 
 class QuantizedOutputEmbedding(nn.Module):

@@ -11,7 +11,7 @@ In a graph that torch.compile makes, the choice is made while it is traced and s
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
@@ -34,8 +34,11 @@ TABLE = (
     ("packed_self_attention", "packed_attention_long", "cuda"),  # rows of 129 to 4,096 tokens, Hopper and Blackwell
     ("scaled_dot_product_attention", "decode_attention", "cuda"),
     ("linear", "small_batch_gemm", "cuda"),
+    ("linear", "native_linear", "cpu"),
     ("linear", "small_batch_gemm_cpu", "cpu"),
+    ("prepacked_linear", "native_vocabulary", "cpu"),
     ("prepacked_linear", "prepacked_linear", "cpu"),
+    ("int8_linear", "native_int8_linear", "cpu"),
     ("int8_linear", "int8_linear_packed", "cpu"),
     ("int8_linear", "int8_linear_rows", "cpu"),
     ("gelu", "gelu", "cuda"),
@@ -44,7 +47,10 @@ TABLE = (
     ("attention_jvp", "attention_jvp", "cuda"),
     ("append_key_values", "append_key_values", "cuda"),
     ("top_log_probs", "top_log_probs", "cuda"),
+    ("top_log_probs", "native_top_log_probs", "cpu"),
     ("advance_beams", "advance_beams", "cuda"),
+    ("advance_beams", "native_advance_beams", "cpu"),
+    ("decoder_layers", "native_decoder_layers", "cpu"),
 )
 
 OPERATIONS = (
@@ -60,6 +66,7 @@ OPERATIONS = (
     "append_key_values",
     "top_log_probs",
     "advance_beams",
+    "decoder_layers",
 )
 
 PLAIN = "pytorch"
@@ -285,3 +292,20 @@ def advance_beams(
     inputs = beams, score, token, end, length_penalties, eos_id, n_candidates
     parents: Tensor = (_choose("advance_beams", *inputs) or plain_beam_update.advance_beams)(*inputs)
     return parents
+
+
+def decoder_layers(
+    layers: Sequence[Any],
+    x: Float[Tensor, "B T D"],
+    cross_kv: Sequence[Any],
+    attention_mask: AttentionMask,
+    cross_attention_mask: AttentionMask,
+    caches: Sequence[Any],
+) -> Float[Tensor, "B T D"]:
+    """Return the output of a stack of decoder layers for the next tokens, which are appended to the caches.
+
+    The keys and values of the source, and those cached, are `KVCache` or alike, one of each for every layer.
+    """
+    inputs = layers, x, cross_kv, attention_mask, cross_attention_mask, caches
+    out: Tensor = (_choose("decoder_layers", *inputs) or plain.decoder_layers)(*inputs)
+    return out

@@ -48,7 +48,7 @@ def pack(weight: Int8Weight) -> Int8Weight:
         zeros = torch.zeros(weight.shape[0], dtype=torch.int32)
         quantized = torch._make_per_channel_quantized_tensor(weight.unpacked_values(), weight.scale, zeros, 0)
         packed = torch.ops.quantized.linear_prepack(quantized, None)
-    return Int8Weight(weight.shape, weight.scale, weight.step, None, packed, _unpack)
+    return Int8Weight(weight.shape, weight.scale, weight.step, None, packed, _unpack, __name__)
 
 
 def _unpack(packed: Any) -> Int8[Tensor, "out D"]:
@@ -60,7 +60,7 @@ def _unpack(packed: Any) -> Int8[Tensor, "out D"]:
 
 def supports(x: Tensor, weight: Int8Weight, bias: Tensor | None) -> bool:
     """Return True for a weight that is packed."""
-    return weight.packed is not None and not torch.is_grad_enabled() and available(x.device, x.dtype)
+    return weight.layout == __name__ and not torch.is_grad_enabled() and available(x.device, x.dtype)
 
 
 def int8_linear(

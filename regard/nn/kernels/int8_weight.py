@@ -32,7 +32,8 @@ EXACT_COLUMNS = 1 << 10
 class Int8Weight:
     """A quantised weight matrix: its values as they are, or packed in the layout of a kernel.
 
-    `step` is the scale of each output times `STEP`, so that sums of products need one multiplication.
+    `step` is the scale of each output times `STEP`, so that sums of products need one multiplication. `layout` names
+    the kernel that a packed weight is for.
     """
 
     shape: tuple[int, int]
@@ -41,6 +42,7 @@ class Int8Weight:
     values: Int8[Tensor, "out D"] | None
     packed: Any = None
     unpack: Callable[[Any], Tensor] | None = None
+    layout: str = ""
 
     def unpacked_values(self) -> Int8[Tensor, "out D"]:
         """Return the values, also of a packed weight."""

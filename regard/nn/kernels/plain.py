@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -212,3 +214,17 @@ def append_key_values(
     rows = torch.arange(len(columns), device=columns.device)[:, None]
     for cache, new in ((key_cache, key), (value_cache, value)):
         cache.transpose(1, 2)[rows, columns] = new.transpose(1, 2).to(cache.dtype)
+
+
+def decoder_layers(
+    layers: Sequence[Any],
+    x: Float[Tensor, "B T D"],
+    cross_kv: Sequence[Any],
+    attention_mask: AttentionMask,
+    cross_attention_mask: AttentionMask,
+    caches: Sequence[Any],
+) -> Float[Tensor, "B T D"]:
+    """Return the output of a stack of decoder layers for the next tokens, which are appended to the caches."""
+    for layer, kv, cache in zip(layers, cross_kv, caches, strict=True):
+        x = layer(x, kv.contents(), attention_mask, cross_attention_mask, cache)
+    return x

@@ -1,0 +1,39 @@
+"""Matrix multiplication in float32 on a CPU, in C, with the weights as they are (native/linear_float32.c).
+
+A row of the result is the same beside any other rows. It runs in the calling thread: where torch has several threads
+for one product, they are faster together if there are many rows.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.nn.kernels import native_library
+from regard.nn.kernels.native_library import Linear, fits_float32, multiply, pointer
+
+MAX_ROWS = 64
+"""More rows are shared among the threads of torch, if there are several."""
+
+LIMITS = f"at most {MAX_ROWS} rows, or one thread; without gradients"
+
+
+def available(device: torch.device, dtype: torch.dtype) -> bool:
+    """Return True if the kernel was compiled on this machine."""
+    return native_library.is_loaded(device, dtype)
+
+
+def supports(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """Return True for matrices whose rows fill vectors."""
+    if torch.is_grad_enabled() or not available(weight.device, weight.dtype) or not fits_float32(weight, x, bias):
+        return False
+    return x.numel() <= MAX_ROWS * x.shape[-1] or torch.get_num_threads() == 1
+
+
+def linear(
+    x: Float[Tensor, "*B D"], weight: Float[Tensor, "out D"], bias: Float[Tensor, " out"] | None
+) -> Float[Tensor, "*B out"]:
+    """Return ``x @ weight.T + bias``."""
+    bias = None if bias is None else bias.contiguous()
+    return multiply(Linear(weight.data_ptr(), None, pointer(bias), weight.shape[1], len(weight)), x)
