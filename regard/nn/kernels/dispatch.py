@@ -32,6 +32,7 @@ TABLE = (
     # operation, file in this folder, written for; each file has its limits in `supports`
     ("packed_self_attention", "packed_attention_short", "cuda"),  # rows of at most 128 tokens, any CUDA GPU
     ("packed_self_attention", "packed_attention_long", "cuda"),  # rows of 129 to 4,096 tokens, Hopper and Blackwell
+    ("packed_self_attention", "native_packed_attention", "cpu"),
     ("scaled_dot_product_attention", "decode_attention", "cuda"),
     ("linear", "small_batch_gemm", "cuda"),
     ("linear", "native_linear", "cpu"),

@@ -30,6 +30,7 @@ SECONDS = 120
 FUNCTIONS = (
     "regard_linear",
     "regard_decoder_step",
+    "regard_packed_attention",
     "regard_top_log_probs",
     "regard_advance_beams",
 )

@@ -3,8 +3,8 @@
    Keys and values are read where they are: of each hypothesis the cached tokens of its prefix, which the mask tells,
    and of its sentence the tokens of the source. Every row is computed as if it were alone. */
 
+#include "attention.h"
 #include "linear.h"
-#include "vectors.h"
 #include <stdlib.h>
 
 typedef struct {
@@ -74,43 +74,6 @@ static void list_keys(const Context *context, int64_t m, int32_t *index, int32_t
             index[count[i]] = j;
             count[i] += !mask || mask[j];
         }
-    }
-}
-
-/* Scores of the keys by LANES at a time, then their softmax. */
-static void weigh(const float *q, const float *keys, int64_t token, const int32_t *index, int32_t n, int64_t width,
-                  float *scores) {
-    const float scale = 1.0f / sqrtf((float)width);
-    vec most = splat(-INFINITY), total = {0};
-    for (int32_t j = 0; j < n; j += LANES) {
-        vec acc[LANES];
-        for (int t = 0; t < LANES; t++) {
-            const float *key = keys + token * index[j + t < n ? j + t : n - 1];
-            acc[t] = load(q) * load(key);
-            for (int64_t e = LANES; e < width; e += LANES) acc[t] = fma_vec(load(q + e), load(key + e), acc[t]);
-        }
-        vec score = sum_lanes(acc) * scale;
-        for (int t = n - j; t < LANES; t++) score[t] = -INFINITY;
-        most = larger(most, score);
-        store(scores + j, score);
-    }
-    vec shift = splat(max_vec(most));
-    for (int32_t j = 0; j < n; j += LANES) {
-        vec weight = exp_vec(load(scores + j) - shift);
-        total += weight;
-        store(scores + j, weight);
-    }
-    vec share = splat(1.0f / sum_vec(total));
-    for (int32_t j = 0; j < n; j += LANES) store(scores + j, load(scores + j) * share);
-}
-
-static void mix(const float *weights, const float *values, int64_t token, const int32_t *index, int32_t n,
-                int64_t width, float *out) {
-    for (int64_t e = 0; e < width; e += LANES) {
-        vec total = {0};
-        for (int32_t j = 0; j < n; j++) 
-            total = fma_vec(splat(weights[j]), load(values + token * index[j] + e), total);
-        store(out + e, total);
     }
 }
 

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #define CHUNK_BYTES (1 << 18)
+#define AHEAD_BYTES (1 << 14) /* weights are fetched while those before them are multiplied */
 #define PANEL (2 * LANES)
 #define MOST_ROWS (LANES == 16 ? 12 : 6)
 
@@ -48,12 +49,12 @@ INLINE vec load_some(const float *p, int64_t n) {
 }
 
 static void quantize_row(const float *row, int64_t k, int8_t *q, float *largest, int32_t *sum) {
-    vec most = {0};
-    ivec total = {0}, failed = {0};
+    vec most = {0}, poison = {0};
+    ivec total = {0};
     for (int64_t i = 0; i < k; i += LANES) {
         vec x = load_some(row + i, k - i);
         most = larger((vec)((ivec)x & INT32_MAX), most);
-        failed |= x != x;
+        poison = fma_vec(x, splat(0.0f), poison); /* stays 0 while all are numbers */
     }
     float scale = max_vec(most) < 1.17549435e-38f ? 1.17549435e-38f : max_vec(most);
     for (int64_t i = 0; i < k; i += LANES) {
@@ -67,9 +68,9 @@ static void quantize_row(const float *row, int64_t k, int8_t *q, float *largest,
 #endif
         total += rounded;
     }
-    int32_t all = 0, any = 0;
-    for (int j = 0; j < LANES; j++) all += total[j], any |= failed[j];
-    *largest = any ? NAN : scale, *sum = all;
+    int32_t all = 0;
+    for (int j = 0; j < LANES; j++) all += total[j];
+    *largest = sum_vec(poison) == 0 ? scale : NAN, *sum = all;
 }
 
 INLINE int32_t four(const int8_t *q) {
@@ -78,12 +79,16 @@ INLINE int32_t four(const int8_t *q) {
     return x;
 }
 
-INLINE void multiply_tile(int rows, const Linear *w, const ivec *panel, Quantized x, float *y, int64_t n) {
+INLINE void multiply_tile(int rows, const Linear *w, const ivec *panel, Quantized x, float *y, int64_t n,
+                          int64_t ahead) {
     ivec acc[2 * 12] = {0};
     int64_t left = w->n_out - n;
     for (int64_t i = 0; i < (w->n_in + 3) / 4; i++) {
         ivec w0 = panel[2 * i], w1 = panel[2 * i + 1];
-        if (rows < 4) __builtin_prefetch((const char *)(panel + 2 * i) + 4096), __builtin_prefetch((const char *)(panel + 2 * i + 1) + 4096);
+        if (ahead) {
+            __builtin_prefetch((const char *)(panel + 2 * i) + ahead);
+            __builtin_prefetch((const char *)(panel + 2 * i + 1) + ahead);
+        }
         for (int r = 0; r < rows; r++) {
             int32_t a = four(x.values + r * x.stride + 4 * i);
             acc[2 * r] = dot4(acc[2 * r], w0, a), acc[2 * r + 1] = dot4(acc[2 * r + 1], w1, a);
@@ -113,10 +118,11 @@ INLINE void multiply_tile(int rows, const Linear *w, const ivec *panel, Quantize
 
 #define TILE(rows) \
     case rows: \
-        multiply_tile(rows, w, panel, x, y, n); \
+        multiply_tile(rows, w, panel, x, y, n, ahead); \
         break;
 
-static void multiply_rows(int64_t rows, const Linear *w, const ivec *panel, Quantized x, float *y, int64_t n) {
+static void multiply_rows(int64_t rows, const Linear *w, const ivec *panel, Quantized x, float *y, int64_t n,
+                          int64_t ahead) {
     switch (rows) {
         TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
 #if MOST_ROWS == 12
@@ -132,7 +138,7 @@ static void multiply_chunk(const Linear *w, Quantized x, float *y, int64_t m) {
         for (int64_t t = 0; t < n_tiles; t++) {
             int64_t start = m * t / n_tiles, end = m * (t + 1) / n_tiles;
             Quantized part = {x.values + start * x.stride, x.largest + start, x.sum + start, x.stride};
-            multiply_rows(end - start, w, panel, part, y + start * w->n_out, n);
+            multiply_rows(end - start, w, panel, part, y + start * w->n_out, n, t ? 0 : AHEAD_BYTES);
         }
     }
 }

@@ -20,28 +20,23 @@ static void find_best(const float *x, int64_t v, Scored *best, int64_t n) {
     int64_t i = n, whole = v - (v - n) % (4 * LANES);
     for (; i < whole; i += 4 * LANES) {
         vec most = larger(larger(load(x + i), load(x + i + LANES)), larger(load(x + i + 2 * LANES), load(x + i + 3 * LANES)));
-        ivec above = most > splat(best[n - 1].score);
-        int32_t any = 0;
-        for (int j = 0; j < LANES; j++) any |= above[j];
-        for (int64_t j = i; any && j < i + 4 * LANES; j++)
+        if (!any_lane(most > splat(best[n - 1].score))) continue;
+        for (int64_t j = i; j < i + 4 * LANES; j++)
             if (x[j] > best[n - 1].score) insert(best, n, x[j], j);
     }
     for (; i < v; i++)
         if (x[i] > best[n - 1].score) insert(best, n, x[i], i);
 }
 
-/* log sum exp, not a number if one of x is not or is infinite. */
-static float log_sum_exp(const float *x, int64_t v, float *largest) {
-    vec most = splat(-INFINITY), total = {0};
-    int64_t whole = v - v % LANES;
-    float most_left = -INFINITY, left = 0;
-    for (int64_t i = 0; i < whole; i += LANES) most = larger(load(x + i), most);
-    for (int64_t i = whole; i < v; i++) most_left = x[i] > most_left ? x[i] : most_left;
-    *largest = max_vec(most);
-    *largest = most_left > *largest ? most_left : *largest;
-    for (int64_t i = 0; i < whole; i += LANES) total += exp_vec(load(x + i) - splat(*largest));
-    for (int64_t i = whole; i < v; i++) left += expf(x[i] - *largest);
-    return logf(sum_vec(total) + left);
+/* log sum exp(x - largest): not a number if one of x is not, or is infinite. */
+static float log_sum_exp(const float *x, int64_t v, float largest) {
+    vec total[4] = {0};
+    float left = 0;
+    int64_t i = 0;
+    for (; i + 4 * LANES <= v; i += 4 * LANES)
+        for (int j = 0; j < 4; j++) total[j] += exp_vec(load(x + i + j * LANES) - splat(largest));
+    for (; i < v; i++) left += expf(x[i] - largest);
+    return logf(sum_vec((total[0] + total[1]) + (total[2] + total[3])) + left);
 }
 
 /* The n best tokens of each of m rows of v logits, their log-probabilities, and that of the token eos. */
@@ -50,15 +45,21 @@ void regard_top_log_probs(float *logits, int64_t m, int64_t v, int64_t n, int64_
     Scored best[n];
     float kept[n_suppressed + 1];
     for (int64_t i = 0; i < m; i++, logits += v) {
-        float largest, sum = log_sum_exp(logits, v, &largest);
-        for (int64_t j = 0; j < n_suppressed; j++) kept[j] = logits[suppressed[j]], logits[suppressed[j]] = -INFINITY;
+        float largest = -INFINITY;
+        for (int64_t j = 0; j < n_suppressed; j++) {
+            kept[j] = logits[suppressed[j]];
+            largest = kept[j] > largest ? kept[j] : largest;
+            logits[suppressed[j]] = -INFINITY;
+        }
         find_best(logits, v, best, n);
+        for (int64_t j = 0; j < n_suppressed; j++) logits[suppressed[j]] = kept[j];
+        largest = best[0].score > largest ? best[0].score : largest;
+        float sum = log_sum_exp(logits, v, largest);
         for (int64_t j = 0; j < n; j++) {
             score[i * n + j] = best[j].score - largest - sum;
             token[i * n + j] = best[j].token;
         }
         end[i] = logits[eos] - largest - sum;
-        for (int64_t j = 0; j < n_suppressed; j++) logits[suppressed[j]] = kept[j];
     }
 }
 

@@ -44,7 +44,26 @@ INLINE vec fma_vec(vec a, vec b, vec c) {
 #endif
 }
 
-INLINE vec larger(vec a, vec b) { return choose(a > b, a, b); }
+/* The larger of two numbers, b if one is not a number. */
+INLINE vec larger(vec a, vec b) {
+#if LANES == 16
+    return (vec)_mm512_max_ps((__m512)a, (__m512)b);
+#elif LANES == 8
+    return (vec)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return choose(a > b, a, b);
+#endif
+}
+
+INLINE int any_lane(ivec where) {
+#if LANES == 16
+    return _mm512_test_epi32_mask((__m512i)where, (__m512i)where) != 0;
+#elif LANES == 8
+    return _mm256_movemask_ps((__m256)where) != 0;
+#else
+    return (where[0] | where[1] | where[2] | where[3]) != 0;
+#endif
+}
 
 /* The sum of the lanes of each of LANES vectors, in an order that is always the same. */
 INLINE vec sum_lanes(vec *a) {
