@@ -137,11 +137,16 @@ class TranslationPredictor:
         return [hypotheses[i] for i in range(len(sources))]
 
     def _group(self, sources: Sequence[Ids], config: DecodingConfig) -> list[list[int]]:
-        """Return the sources that are decoded together: batches on a CPU and of samples, all of them otherwise."""
-        if self.device.type == "cpu" or config.sample:
-            size = self._batch_size(len(sources), config.batch)
+        """Return the sources that are decoded together: samples by batches, others by decoder, one per core of a CPU.
+
+        Every decoder gets long and short ones, and keeps its batch full with those that wait.
+        """
+        size = self._batch_size(len(sources), config.batch)
+        if config.sample:
             return list(batch_by_length([len(source) for source in sources], size))
-        return [list(range(len(sources)))] if sources else []
+        n_decoders = min(count_workers(self.device), -(-len(sources) // size)) if sources else 0
+        by_length = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+        return [by_length[first::n_decoders] for first in range(n_decoders)]
 
     def _batch_size(self, n_sources: int, largest: int) -> int:
         """Return the sentences of a batch: of int8, few sentences are divided among the cores.

@@ -11,7 +11,7 @@ In a graph that torch.compile makes, the choice is made while it is traced and s
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
@@ -77,7 +77,8 @@ PLAIN = "pytorch"
 class Kernel(NamedTuple):
     """One way to compute an operation: `run` has the operation's signature, and so has `supports`.
 
-    A kernel of int8 has `pack`, which brings a weight into its layout.
+    A kernel of int8 has `pack`, which brings a weight into its layout; one that `is_fastest` is taken wherever it runs,
+    others are timed.
     """
 
     name: str
@@ -86,6 +87,7 @@ class Kernel(NamedTuple):
     available: Callable[[torch.device, torch.dtype], bool]
     limits: str
     pack: Callable[[Int8Weight], Int8Weight] | None = None
+    is_fastest: bool = False
 
 
 def _load() -> dict[str, tuple[Kernel, ...]]:
@@ -97,7 +99,8 @@ def _load() -> dict[str, tuple[Kernel, ...]]:
         if device in devices:
             module = import_module(f"regard.nn.kernels.{file}")
             run, pack = getattr(module, operation), getattr(module, "pack", None)
-            loaded[operation] += (Kernel(file, module.supports, run, module.available, module.LIMITS, pack),)
+            is_fastest = getattr(module, "IS_FASTEST", False)
+            loaded[operation] += (Kernel(file, module.supports, run, module.available, module.LIMITS, pack, is_fastest),)
     return loaded
 
 
@@ -152,6 +155,11 @@ def _choose(operation: str, *inputs: Any) -> Callable[..., Any] | None:
             if kernel.supports(*inputs):
                 return kernel.run
     return None
+
+
+def has_kernel(operation: str, *inputs: Any) -> bool:
+    """Return True if a kernel takes these inputs, so that plain PyTorch is not needed."""
+    return _choose(operation, *inputs) is not None
 
 
 def packed_self_attention(qkv: Float[Tensor, "B T HEEE"], mask: AttentionMask, n_heads: int) -> Float[Tensor, "B T HE"]:
@@ -296,7 +304,7 @@ def advance_beams(
 
 
 def decoder_layers(
-    layers: Sequence[Any],
+    layers: Iterable[Any],
     x: Float[Tensor, "B T D"],
     cross_kv: Sequence[Any],
     attention_mask: AttentionMask,

@@ -38,7 +38,7 @@ def supports(
 ) -> bool:
     """Return True if the kernel takes such beams."""
     tensors = [getattr(beams, field.name) for field in fields(beams)]
-    are_plain = all(each.is_contiguous() for each in (*tensors, score, token, end, length_penalties))
+    are_plain = all(each.is_contiguous() for each in (*tensors, length_penalties))
     return n_candidates <= MAX_CANDIDATES and are_plain and score.numel() > 0 and available(score.device, score.dtype)
 
 
@@ -55,7 +55,8 @@ def advance_beams(
     n_sentences, width = beams.last_token.shape
     per_beam, n_extensions = score.shape[1], score.numel() // n_sentences
     parents = torch.empty_like(beams.last_token)
-    inputs = (score, token, end, length_penalties, *(getattr(beams, name) for name in BEAM_FIELDS), parents)
+    best = (score.contiguous(), token.contiguous(), end.contiguous())
+    inputs = (*best, length_penalties, *(getattr(beams, name) for name in BEAM_FIELDS), parents)
     numbers = (n_sentences, width, beams.token.shape[1], n_extensions // per_beam, per_beam)
     library().regard_advance_beams(
         (ctypes.c_void_p * len(inputs))(*(each.data_ptr() for each in inputs)),

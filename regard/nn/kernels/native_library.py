@@ -15,7 +15,9 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from threading import Lock
 
@@ -24,6 +26,9 @@ from torch import Tensor
 
 SOURCES = Path(__file__).with_name("native")
 FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-lm")
+ROWS_PER_THREAD = 64
+"""The least rows that a thread is given: fewer are done before another one has begun."""
+
 SECONDS = 120
 """What a compiler may take."""
 
@@ -140,13 +145,31 @@ def _open(path: Path) -> ctypes.CDLL:
 
 
 def multiply(matrix: Linear, x: Tensor) -> Tensor:
-    """Return ``x @ matrix.T + bias`` for all rows of x."""
+    """Return ``x @ matrix.T + bias`` for all rows of x, shared among as many threads as torch has.
+
+    A row is the same whichever thread computes it, beside whatever rows.
+    """
     x, out = x.contiguous(), x.new_empty(*x.shape[:-1], matrix.n_out)
-    n_rows = ctypes.c_int64(out.numel() // matrix.n_out)
-    library().regard_linear(
-        ctypes.byref(matrix), ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(out.data_ptr()), n_rows
-    )
+    n_rows = out.numel() // matrix.n_out
+    n_parts = max(min(torch.get_num_threads(), n_rows // ROWS_PER_THREAD), 1)
+    bounds = [n_rows * part // n_parts for part in range(n_parts + 1)]
+    run = library().regard_linear
+
+    def multiply_rows(start: int, end: int) -> None:
+        pointers = (x.data_ptr() + 4 * start * matrix.n_in, out.data_ptr() + 4 * start * matrix.n_out)
+        run(ctypes.byref(matrix), *map(ctypes.c_void_p, pointers), ctypes.c_int64(end - start))
+
+    if n_parts == 1:
+        multiply_rows(0, n_rows)
+    else:
+        list(_threads().map(multiply_rows, bounds[:-1], bounds[1:]))
     return out
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Return the threads that share large products; they hold nothing between calls."""
+    return ThreadPoolExecutor(os.cpu_count() or 1, "regard-kernel")
 
 
 def fits_float32(weight: Tensor, *others: Tensor | None) -> bool:
@@ -154,3 +177,7 @@ def fits_float32(weight: Tensor, *others: Tensor | None) -> bool:
     given = [weight, *(each for each in others if each is not None)]
     whole = weight.shape[1] % library().regard_lanes() == 0 and weight.is_contiguous()
     return whole and all(each.dtype == torch.float32 for each in given) and not torch.compiler.is_compiling()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.cache_clear)  # a fork has none of its parent's threads

@@ -1,7 +1,6 @@
 """Matrix multiplication in float32 on a CPU, in C, with the weights as they are (native/linear_float32.c).
 
-A row of the result is the same beside any other rows. It runs in the calling thread: where torch has several threads
-for one product, they are faster together if there are many rows.
+A row of the result is the same beside any other rows.
 """
 
 from __future__ import annotations
@@ -13,10 +12,7 @@ from torch import Tensor
 from regard.nn.kernels import native_library
 from regard.nn.kernels.native_library import Linear, fits_float32, multiply, pointer
 
-MAX_ROWS = 64
-"""More rows are shared among the threads of torch, if there are several."""
-
-LIMITS = f"at most {MAX_ROWS} rows, or one thread; without gradients"
+LIMITS = "widths that fill vectors, without gradients"
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
@@ -26,9 +22,7 @@ def available(device: torch.device, dtype: torch.dtype) -> bool:
 
 def supports(x: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     """Return True for matrices whose rows fill vectors."""
-    if torch.is_grad_enabled() or not available(weight.device, weight.dtype) or not fits_float32(weight, x, bias):
-        return False
-    return x.numel() <= MAX_ROWS * x.shape[-1] or torch.get_num_threads() == 1
+    return not torch.is_grad_enabled() and available(weight.device, weight.dtype) and fits_float32(weight, x, bias)
 
 
 def linear(

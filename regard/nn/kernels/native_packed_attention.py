@@ -16,9 +16,9 @@ from regard.nn.kernels.native_library import library
 from regard.nn.mask import AttentionMask
 
 MAX_TOKENS = 256
-"""Longer rows are left to torch, which multiplies blocks of queries."""
+"""Longer sentences are left to torch, which multiplies blocks of queries."""
 
-LIMITS = f"rows of at most {MAX_TOKENS} tokens, heads that fill vectors, without gradients"
+LIMITS = f"sentences of at most {MAX_TOKENS} tokens, heads that fill vectors, without gradients"
 
 
 def available(device: torch.device, dtype: torch.dtype) -> bool:
@@ -27,13 +27,13 @@ def available(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def supports(qkv: Tensor, mask: AttentionMask, n_heads: int) -> bool:
-    """Return True for one thread and rows that are short enough."""
+    """Return True for sentences that are short enough."""
     if torch.is_grad_enabled() or not available(qkv.device, qkv.dtype) or mask.layout is None:
         return False
     width = qkv.shape[2] // (3 * n_heads)
+    longest = max(mask.lengths, default=qkv.shape[1])
     is_plain = qkv.is_contiguous() and not torch.compiler.is_compiling()
-    few = qkv.shape[1] <= MAX_TOKENS and (torch.get_num_threads() == 1 or qkv.shape[0] == 1)
-    return is_plain and few and width % library().regard_lanes() == 0
+    return is_plain and longest <= MAX_TOKENS and width % library().regard_lanes() == 0
 
 
 def packed_self_attention(qkv: Float[Tensor, "B T HEEE"], mask: AttentionMask, n_heads: int) -> Float[Tensor, "B T HE"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -217,7 +217,7 @@ def append_key_values(
 
 
 def decoder_layers(
-    layers: Sequence[Any],
+    layers: Iterable[Any],
     x: Float[Tensor, "B T D"],
     cross_kv: Sequence[Any],
     attention_mask: AttentionMask,
