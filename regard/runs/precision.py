@@ -25,7 +25,7 @@ from regard.data.batches import Rows, SegmentedRows, sentences_to_rows
 from regard.errors import InputError
 from regard.models.interfaces import EncoderModel, Seq2SeqModel
 from regard.nn.kernels.dispatch import int8_kernels
-from regard.nn.quantization import quantize
+from regard.nn.quantization import quantize, watch_inputs
 from regard.progress import warn
 
 PRECISIONS = ("auto", "float32", "bfloat16", "int8")
@@ -76,8 +76,9 @@ def set_precision(network: Any, name: str) -> Precision:
 
 def _quantize(network: Any) -> float:
     """Bring a model into int8 and return the error this makes; a warning says where it is large."""
-    exact = _sample_outputs(network)
-    if not quantize(network, keep=[network.heads] if isinstance(network, EncoderModel) else []):
+    with watch_inputs(network) as input_maxima:
+        exact = _sample_outputs(network)
+    if not quantize(network, [network.heads] if isinstance(network, EncoderModel) else [], input_maxima):
         raise InputError("precision 'int8': this model has no linear layers that it could make faster; use float32")
     if not int8_kernels():
         warn("no int8 product of torch runs on this machine: --precision int8 saves memory here, but no time")

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.nn.kernels import native_library
-from regard.nn.kernels.native_library import Linear, library, pointer
+from regard.nn.kernels.native_library import Linear, describe_int8, library, pointer
 from regard.nn.kernels.workspace import prepare
 from regard.nn.mask import AttentionMask
 
@@ -217,9 +217,9 @@ def _describe_linear(module: Any, kept: list[Any], n_out: int = 0) -> Linear | N
         kept += [weight, bias]
         if weight.layout != INT8_LAYOUT:
             return None
-        return Linear(weight.packed.data_ptr(), weight.step.data_ptr(), pointer(bias), weight.shape[1], weight.shape[0])
+        return describe_int8(weight, bias)
     weight, bias = module.weight, module.bias
     kept += [weight, bias]
     if not native_library.fits_float32(weight, bias):
         return None
-    return Linear(weight.data_ptr(), None, pointer(bias), weight.shape[1], n_out or len(weight))
+    return native_library.describe_float32(weight, bias, n_out)

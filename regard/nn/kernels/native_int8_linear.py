@@ -5,6 +5,8 @@ It needs instructions that sum products of int8 (AVX-512 VNNI or AVX-VNNI). Rows
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int8
@@ -12,7 +14,7 @@ from torch import Tensor
 
 from regard.nn.kernels import native_library
 from regard.nn.kernels.int8_weight import Int8Weight
-from regard.nn.kernels.native_library import Linear, multiply, pointer
+from regard.nn.kernels.native_library import describe_int8, multiply
 
 OFFSET = 128
 """Weights are stored as unsigned bytes."""
@@ -39,13 +41,7 @@ def pack(weight: Int8Weight) -> Int8Weight:
         rows = packed.transpose(1, 2).flatten(0, 1).flatten(1)[:n_out, :n_in]
         return (rows.short() - OFFSET).to(torch.int8)
 
-    return Int8Weight(weight.shape, weight.scale, weight.step, None, packed, unpack, __name__)
-
-
-def describe(weight: Int8Weight, bias: Tensor | None) -> Linear:
-    """Return the weight as the library takes it."""
-    n_out, n_in = weight.shape
-    return Linear(weight.packed.data_ptr(), weight.step.data_ptr(), pointer(bias), n_in, n_out)
+    return replace(weight, values=None, packed=packed, unpack=unpack, layout=__name__)
 
 
 def supports(x: Tensor, weight: Int8Weight, bias: Tensor | None) -> bool:
@@ -57,4 +53,4 @@ def int8_linear(
     x: Float[Tensor, "*B D"], weight: Int8Weight, bias: Float[Tensor, " out"] | None
 ) -> Float[Tensor, "*B out"]:
     """Return ``x @ weight.T + bias`` with the rows of x quantised."""
-    return multiply(describe(weight, bias), x)
+    return multiply(describe_int8(weight, bias), x)

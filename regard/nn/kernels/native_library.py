@@ -24,6 +24,8 @@ from threading import Lock
 import torch
 from torch import Tensor
 
+from regard.nn.kernels.int8_weight import Int8Weight
+
 SOURCES = Path(__file__).with_name("native")
 FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-shared", "-lm")
 ROWS_PER_THREAD = 64
@@ -48,6 +50,7 @@ class Linear(ctypes.Structure):
         ("weight", ctypes.c_void_p),
         ("step", ctypes.c_void_p),
         ("bias", ctypes.c_void_p),
+        ("column_factor", ctypes.c_void_p),
         ("n_in", ctypes.c_int64),
         ("n_out", ctypes.c_int64),
     )
@@ -170,6 +173,18 @@ def multiply(matrix: Linear, x: Tensor) -> Tensor:
 def _threads() -> ThreadPoolExecutor:
     """Return the threads that share large products; they hold nothing between calls."""
     return ThreadPoolExecutor(os.cpu_count() or 1, "regard-kernel")
+
+
+def describe_float32(weight: Tensor, bias: Tensor | None, n_out: int = 0) -> Linear:
+    """Return a weight of float32 as the library takes it, or its first outputs alone."""
+    return Linear(weight.data_ptr(), None, pointer(bias), None, weight.shape[1], n_out or len(weight))
+
+
+def describe_int8(weight: Int8Weight, bias: Tensor | None) -> Linear:
+    """Return a weight in the layout of native_int8_linear.py as the library takes it."""
+    return Linear(
+        weight.packed.data_ptr(), weight.step.data_ptr(), pointer(bias), pointer(weight.column_factor), *weight.shape[::-1]
+    )
 
 
 def fits_float32(weight: Tensor, *others: Tensor | None) -> bool:

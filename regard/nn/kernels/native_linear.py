@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.nn.kernels import native_library
-from regard.nn.kernels.native_library import Linear, fits_float32, multiply, pointer
+from regard.nn.kernels.native_library import describe_float32, fits_float32, multiply
 
 LIMITS = "widths that fill vectors, without gradients"
 
@@ -30,4 +30,4 @@ def linear(
 ) -> Float[Tensor, "*B out"]:
     """Return ``x @ weight.T + bias``."""
     bias = None if bias is None else bias.contiguous()
-    return multiply(Linear(weight.data_ptr(), None, pointer(bias), weight.shape[1], len(weight)), x)
+    return multiply(describe_float32(weight, bias), x)

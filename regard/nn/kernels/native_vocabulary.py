@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.nn.kernels import native_library
-from regard.nn.kernels.native_library import Linear, fits_float32, multiply, pointer
+from regard.nn.kernels.native_library import describe_float32, fits_float32, multiply
 from regard.nn.kernels.workspace import PackedWeight
 
 LIMITS = "without gradients"
@@ -29,4 +29,4 @@ def prepacked_linear(
     x: Float[Tensor, "N D"], weight: Float[Tensor, "V D"], bias: Float[Tensor, " V"] | None, packed: PackedWeight
 ) -> Float[Tensor, "N V"]:
     """Return ``x @ weight.T + bias``; nothing is packed."""
-    return multiply(Linear(weight.data_ptr(), None, pointer(bias), weight.shape[1], len(weight)), x)
+    return multiply(describe_float32(weight, bias), x)

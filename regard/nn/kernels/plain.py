@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.nn.kernels.int8_weight import EXACT_COLUMNS, INT8_MAX, Int8Weight, row_maximum
+from regard.nn.kernels.int8_weight import EXACT_COLUMNS, INT8_MAX, Int8Weight, row_maximum, scale_columns
 from regard.nn.mask import AttentionMask
 
 ROWS_PER_CHUNK = 32
@@ -50,7 +50,7 @@ def int8_linear(
     x: Float[Tensor, "*B D"], weight: Int8Weight, bias: Float[Tensor, " out"] | None
 ) -> Float[Tensor, "*B out"]:
     """Return ``x @ weight.T + bias`` with the rows of x quantised: exact sums, by matrices of float32."""
-    rows = x.reshape(-1, x.shape[-1])
+    rows = scale_columns(x.reshape(-1, x.shape[-1]), weight)
     maximum = row_maximum(rows)
     quantized, values = (rows / maximum * INT8_MAX).round(), weight.unpacked_values()
     parts = zip(quantized.split(EXACT_COLUMNS, 1), values.split(EXACT_COLUMNS, 1), strict=True)

@@ -4,10 +4,11 @@
 
 #include <stdint.h>
 
-/* A matrix of n_out rows of float32 as they are, or of int8 in the layout of linear_int8.c, with a step for each row. */
+/* A matrix of n_out rows of float32 as they are, or of int8 in the layout of linear_int8.c, with a step for each row.
+   Inputs are multiplied by `column_factor`, if there is one, before they are quantised. */
 typedef struct {
     const void *weight;
-    const float *step, *bias;
+    const float *step, *bias, *column_factor;
     int64_t n_in, n_out;
 } Linear;
 

@@ -48,17 +48,22 @@ INLINE vec load_some(const float *p, int64_t n) {
     return x;
 }
 
-static void quantize_row(const float *row, int64_t k, int8_t *q, float *largest, int32_t *sum) {
+INLINE vec scale_some(const float *row, const float *factor, int64_t i, int64_t k) {
+    vec x = load_some(row + i, k - i);
+    return factor ? x * load_some(factor + i, k - i) : x;
+}
+
+static void quantize_row(const float *row, const float *factor, int64_t k, int8_t *q, float *largest, int32_t *sum) {
     vec most = {0}, poison = {0};
     ivec total = {0};
     for (int64_t i = 0; i < k; i += LANES) {
-        vec x = load_some(row + i, k - i);
+        vec x = scale_some(row, factor, i, k);
         most = larger((vec)((ivec)x & INT32_MAX), most);
         poison = fma_vec(x, splat(0.0f), poison); /* stays 0 while all are numbers */
     }
     float scale = max_vec(most) < 1.17549435e-38f ? 1.17549435e-38f : max_vec(most);
     for (int64_t i = 0; i < k; i += LANES) {
-        vec scaled = load_some(row + i, k - i) / scale * 127.0f;
+        vec scaled = scale_some(row, factor, i, k) / scale * 127.0f;
 #if LANES == 16
         ivec rounded = (ivec)_mm512_cvtps_epi32((__m512)scaled);
         _mm_storeu_si128((__m128i *)(q + i), _mm512_cvtsepi32_epi8((__m512i)rounded));
@@ -151,7 +156,8 @@ void regard_linear_int8(const Linear *w, const float *x, float *y, int64_t m) {
     for (int64_t start = 0; start < m; start += chunk) {
         int64_t rows = m - start < chunk ? m - start : chunk;
         for (int64_t i = 0; i < rows; i++)
-            quantize_row(x + (start + i) * w->n_in, w->n_in, q.values + i * stride, q.largest + i, q.sum + i);
+            quantize_row(x + (start + i) * w->n_in, w->column_factor, w->n_in, q.values + i * stride, q.largest + i,
+                         q.sum + i);
         multiply_chunk(w, q, y + start * w->n_out, rows);
     }
     free(memory);
