@@ -60,9 +60,9 @@ class MultiHeadAttention(InspectableAttention):
         """Apply self-attention; with a cache, tokens also attend to those cached before."""
         projected = self.projection(x).contiguous()
         inputs = projected, attention_mask, self.n_heads
-        if cache is None and attention_mask.layout is not None and self._is_plain():
-            if not attention_mask.lengths or dispatch.has_kernel("packed_self_attention", *inputs):
-                return self._project_output(dispatch.packed_self_attention(*inputs))
+        is_packed = cache is None and attention_mask.layout is not None and self._is_plain()
+        if is_packed and (not attention_mask.lengths or dispatch.has_kernel("packed_self_attention", *inputs)):
+            return self._project_output(dispatch.packed_self_attention(*inputs))
         query, key, value = projected.split(self.qkv_widths, dim=-1)
         kv = self._make_kv(key, value, attention_mask.query_position)
         return self.attend(query, kv if cache is None else cache.append(kv), attention_mask)

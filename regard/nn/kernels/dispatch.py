@@ -100,7 +100,9 @@ def _load() -> dict[str, tuple[Kernel, ...]]:
             module = import_module(f"regard.nn.kernels.{file}")
             run, pack = getattr(module, operation), getattr(module, "pack", None)
             is_fastest = getattr(module, "IS_FASTEST", False)
-            loaded[operation] += (Kernel(file, module.supports, run, module.available, module.LIMITS, pack, is_fastest),)
+            loaded[operation] += (
+                Kernel(file, module.supports, run, module.available, module.LIMITS, pack, is_fastest),
+            )
     return loaded
 
 

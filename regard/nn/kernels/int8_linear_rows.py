@@ -12,7 +12,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.nn.kernels.int8_weight import INT8_MAX, Int8Weight, largest_weight, row_maximum, scale_columns, sums_are_exact
+from regard.nn.kernels.int8_weight import (
+    INT8_MAX,
+    Int8Weight,
+    largest_weight,
+    row_maximum,
+    scale_columns,
+    sums_are_exact,
+)
 
 LIMITS = "int8 weights, without gradients"
 

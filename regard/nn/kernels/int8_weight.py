@@ -61,9 +61,7 @@ class Int8Weight:
         return self.unpack(self.packed)
 
 
-def quantize_weight(
-    weight: Float[Tensor, "out D"], input_maximum: Float[Tensor, " D"] | None = None
-) -> Int8Weight:
+def quantize_weight(weight: Float[Tensor, "out D"], input_maximum: Float[Tensor, " D"] | None = None) -> Int8Weight:
     """Return the weight with the scale of each output that its largest magnitude needs.
 
     `input_maximum` is the largest magnitude of each column of its inputs, if it is known.
@@ -80,7 +78,8 @@ def quantize_weight(
 def _balance_columns(weight: Float[Tensor, "out D"], input_maximum: Float[Tensor, " D"]) -> Float[Tensor, " D"]:
     """Return the factor of each column with which its inputs and its weights are equally large."""
     inputs, weights = (
-        largest.clamp_min(largest.median() * LEAST_SHARE + SMALLEST) for largest in (input_maximum, weight.abs().amax(0))
+        largest.clamp_min(largest.median() * LEAST_SHARE + SMALLEST)
+        for largest in (input_maximum, weight.abs().amax(0))
     )
     return (inputs / weights).sqrt()
 

@@ -166,8 +166,8 @@ def _describe_cache(buffer: Tensor) -> _Cache:
 def _prepare(layers: Any) -> _Prepared | None:
     """Return a stack of layers as the library takes it, None if it does not."""
     kept: list[Any] = []
-    described = [_describe_layer(layer, kept) for layer in layers]
-    if not described or None in described:
+    described = [each for layer in layers if (each := _describe_layer(layer, kept)) is not None]
+    if not described or len(described) < len(layers):
         return None
     first, array = layers[0], (_Layer * len(described))(*described)
     attention = first.attention

@@ -32,7 +32,7 @@ ROWS_PER_THREAD = 64
 """The least rows that a thread is given: fewer are done before another one has begun."""
 
 SECONDS = 120
-"""What a compiler may take."""
+"""The time given to a compiler."""
 
 FUNCTIONS = (
     "regard_linear",
@@ -183,7 +183,11 @@ def describe_float32(weight: Tensor, bias: Tensor | None, n_out: int = 0) -> Lin
 def describe_int8(weight: Int8Weight, bias: Tensor | None) -> Linear:
     """Return a weight in the layout of native_int8_linear.py as the library takes it."""
     return Linear(
-        weight.packed.data_ptr(), weight.step.data_ptr(), pointer(bias), pointer(weight.column_factor), *weight.shape[::-1]
+        weight.packed.data_ptr(),
+        weight.step.data_ptr(),
+        pointer(bias),
+        pointer(weight.column_factor),
+        *weight.shape[::-1],
     )
 
 

@@ -20,9 +20,7 @@ def available(device: torch.device, dtype: torch.dtype) -> bool:
 
 def supports(x: Tensor, weight: Tensor, bias: Tensor | None, packed: PackedWeight) -> bool:
     """Return True for matrices whose rows fill vectors."""
-    return (
-        not torch.is_grad_enabled() and available(weight.device, weight.dtype) and fits_float32(weight, x, bias)
-    )
+    return not torch.is_grad_enabled() and available(weight.device, weight.dtype) and fits_float32(weight, x, bias)
 
 
 def prepacked_linear(

@@ -87,9 +87,12 @@ def decoder_inputs() -> tuple[Any, ...]:
 
 def copied(given: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(
-        each.clone() if isinstance(each, Tensor)
-        else each.select(torch.arange(2)) if isinstance(each, Beams)
-        else [KVCache()] if isinstance(each, list) and isinstance(each[0], KVCache) and not each[0].length
+        each.clone()
+        if isinstance(each, Tensor)
+        else each.select(torch.arange(2))
+        if isinstance(each, Beams)
+        else [KVCache()]
+        if isinstance(each, list) and isinstance(each[0], KVCache) and not each[0].length
         else each
         for each in given
     )

@@ -9,7 +9,6 @@ from types import ModuleType
 import pytest
 import torch
 from attention_reference import packed
-from torch import Tensor
 from torch.testing import assert_close
 
 from regard.data.batches import sentences_to_rows
@@ -93,7 +92,9 @@ def test_logits_that_are_not_numbers_give_no_numbers(bad):
     assert score.isfinite().all(1).tolist() == end.isfinite().tolist() == [True, False, True]
 
 
-@pytest.mark.parametrize(("width", "vocabulary", "bonus"), [(0, 9, 0.0), (1, 9, 0.0), (3, 5, 0.0), (4, 40, 3.0), (5, 7, -2.0)])
+@pytest.mark.parametrize(
+    ("width", "vocabulary", "bonus"), [(0, 9, 0.0), (1, 9, 0.0), (3, 5, 0.0), (4, 40, 3.0), (5, 7, -2.0)]
+)
 def test_the_update_of_beams_is_the_plain_one(width, vocabulary, bonus):
     module, limits = kernel("advance_beams"), [1, 2, 5, 7]
     config = BeamSearchConfig.beam(MARKS, width, 0.6) if width else BeamSearchConfig.greedy(MARKS, 0.6)
@@ -215,7 +216,9 @@ def test_without_a_compiler_there_is_pytorch(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_a_compiler_that_fails_is_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = tmp_path / "cc"
-    broken.write_text('#!/bin/sh\n[ "$1" = --version ] && exit 0\necho "no such option" >&2\nexit 1\n', encoding="utf-8")
+    broken.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && exit 0\necho "no such option" >&2\nexit 1\n', encoding="utf-8"
+    )
     broken.chmod(0o755)
     monkeypatch.setenv("CC", str(broken))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -237,5 +240,3 @@ def test_the_library_is_compiled_once_into_the_cache(monkeypatch: pytest.MonkeyP
     assert calls.read_text() == "x\n"
     monkeypatch.setattr(native_library, "FLAGS", ("-O2",))
     assert native_library._build() not in paths
-
-
