@@ -77,7 +77,7 @@ class NativeLibrary:
         try:
             self._loaded = _open(_build())
         except (OSError, subprocess.SubprocessError) as error:
-            lines = (getattr(error, "stderr", "") or "").strip().splitlines()
+            lines = [line for line in str(getattr(error, "stderr", "")).splitlines() if "error" in line]
             self.problem = f"CPU kernels were not compiled: {lines[0] if lines else error}"
         self._is_tried = True
 

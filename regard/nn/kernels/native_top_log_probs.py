@@ -1,4 +1,4 @@
-"""The most likely tokens of each row of logits, on a CPU, in C: three passes over a row, which stays in a cache."""
+"""The most likely tokens of each row of logits, on a CPU, in C: two passes over a row, which stays in a cache."""
 
 from __future__ import annotations
 

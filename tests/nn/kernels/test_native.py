@@ -176,12 +176,13 @@ def test_decoding_is_that_of_plain_pytorch(options, beam, used):
 @pytest.mark.parametrize("beam", [1, 3])
 def test_decoding_in_int8_does_not_depend_on_the_batch(beam, used):
     kernel("decoder_layers")
+    if not kernel("int8_linear").available(CPU, torch.float32):
+        pytest.skip("this processor has no products of int8")
     model = build()
     quantize(model)
     alone = decode(model, beam, n_slots=1)
     assert decode(model, beam, n_slots=4) == alone
-    if kernel("int8_linear").available(CPU, torch.float32):
-        assert "native_decoder_layers" in used
+    assert "native_decoder_layers" in used
 
 
 @pytest.mark.parametrize("options", [{"positions": "rotary"}, {"activation": "gated-silu"}, {"positions": "relative"}])
@@ -217,14 +218,15 @@ def test_without_a_compiler_there_is_pytorch(monkeypatch: pytest.MonkeyPatch, tm
 def test_a_compiler_that_fails_is_told_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = tmp_path / "cc"
     broken.write_text(
-        '#!/bin/sh\n[ "$1" = --version ] && exit 0\necho "no such option" >&2\nexit 1\n', encoding="utf-8"
+        '#!/bin/sh\n[ "$1" = --version ] && exit 0\necho "In file x" >&2; echo "error: no such option" >&2\nexit 1\n',
+        encoding="utf-8",
     )
     broken.chmod(0o755)
     monkeypatch.setenv("CC", str(broken))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     library = native_library.NativeLibrary()
     assert library.load() is None
-    assert library.problem == "CPU kernels were not compiled: no such option"
+    assert library.problem == "CPU kernels were not compiled: error: no such option"
     assert list((tmp_path / "regard").iterdir()) == []
 
 

@@ -40,7 +40,7 @@ INLINE void multiply_rows(int rows, const Linear *w, const float *x, float *y, i
         for (int64_t c = 0; c < left; c++) y[r * w->n_out + n + c] = tile[r * columns + c];
 }
 
-enum { TILE_ROWS = LANES == 4 ? 2 : 4 };
+enum { TILE_ROWS = 4 };
 
 static void multiply_chunk(const Linear *w, const float *x, float *y, int64_t m) {
     int64_t k = w->n_in, full = m / TILE_ROWS * TILE_ROWS, ahead = LANES / TILE_ROWS * k;

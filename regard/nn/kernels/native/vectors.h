@@ -5,16 +5,14 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-#if defined(__x86_64__)
 #include <immintrin.h>
-#endif
 
-#if !defined(LANES) && defined(__AVX512F__)
+#if defined(__AVX512F__)
 #define LANES 16
-#elif !defined(LANES) && defined(__AVX2__) && defined(__FMA__)
+#elif defined(__AVX2__) && defined(__FMA__)
 #define LANES 8
-#elif !defined(LANES)
-#define LANES 4
+#else
+#error this processor has neither AVX-512 nor AVX2
 #endif
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
@@ -37,10 +35,8 @@ INLINE vec choose(ivec where, vec a, vec b) { return (vec)((where & (ivec)a) | (
 INLINE vec fma_vec(vec a, vec b, vec c) {
 #if LANES == 16
     return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-#elif LANES == 8
-    return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #else
-    return a * b + c;
+    return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #endif
 }
 
@@ -48,20 +44,16 @@ INLINE vec fma_vec(vec a, vec b, vec c) {
 INLINE vec larger(vec a, vec b) {
 #if LANES == 16
     return (vec)_mm512_max_ps((__m512)a, (__m512)b);
-#elif LANES == 8
-    return (vec)_mm256_max_ps((__m256)a, (__m256)b);
 #else
-    return choose(a > b, a, b);
+    return (vec)_mm256_max_ps((__m256)a, (__m256)b);
 #endif
 }
 
 INLINE int any_lane(ivec where) {
 #if LANES == 16
     return _mm512_test_epi32_mask((__m512i)where, (__m512i)where) != 0;
-#elif LANES == 8
-    return _mm256_movemask_ps((__m256)where) != 0;
 #else
-    return (where[0] | where[1] | where[2] | where[3]) != 0;
+    return _mm256_movemask_ps((__m256)where) != 0;
 #endif
 }
 
@@ -79,16 +71,12 @@ INLINE vec sum_lanes(vec *a) {
                SHUFFLE(a[i], a[i + 2], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
     return SHUFFLE(a[0], a[1], 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30) +
            SHUFFLE(a[0], a[1], 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31);
-#elif LANES == 8
+#else
     for (int i = 0; i < 4; i++)
         a[i] = SHUFFLE(a[i], a[i + 4], 0, 1, 2, 3, 8, 9, 10, 11) + SHUFFLE(a[i], a[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
     for (int i = 0; i < 2; i++)
         a[i] = SHUFFLE(a[i], a[i + 2], 0, 1, 8, 9, 4, 5, 12, 13) + SHUFFLE(a[i], a[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
     return SHUFFLE(a[0], a[1], 0, 8, 2, 10, 4, 12, 6, 14) + SHUFFLE(a[0], a[1], 1, 9, 3, 11, 5, 13, 7, 15);
-#else
-    for (int i = 0; i < 2; i++)
-        a[i] = SHUFFLE(a[i], a[i + 2], 0, 1, 4, 5) + SHUFFLE(a[i], a[i + 2], 2, 3, 6, 7);
-    return SHUFFLE(a[0], a[1], 0, 4, 2, 6) + SHUFFLE(a[0], a[1], 1, 5, 3, 7);
 #endif
 }
 
