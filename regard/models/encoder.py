@@ -22,6 +22,7 @@ from regard.models.blocks import build_embedding, build_encoder_layer, build_fin
 from regard.models.config import TransformerEncoderConfig
 from regard.models.interfaces import EncoderModel
 from regard.nn import AttentionMask, EncoderStack, PackedPositions, make_mask
+from regard.nn.mask import SelfAttentionLayout
 
 
 class TransformerEncoder(EncoderModel):
@@ -63,7 +64,8 @@ class TransformerEncoder(EncoderModel):
             return mask._replace(layout=None) if self.config.reads_backward else mask
         if not lengths:
             return make_mask(PackedPositions(rows.segment, rows.position))
-        return AttentionMask(rows.position, rows.position, lengths=tuple(lengths))
+        layout = SelfAttentionLayout(PackedPositions(rows.segment, rows.position), causal=False)
+        return AttentionMask(rows.position, rows.position, lengths=tuple(lengths), layout=layout)
 
 
 def reverse_positions(rows: Rows) -> Int[Tensor, "B T"]:

@@ -3,8 +3,8 @@
     int8       matrices, a scale for each row under the name with ".scale":   weight[n, k] = scale[n] q[n, k]
     float16    all others: norms, biases, vectors of positions
 
-The values and scales are those of `--precision int8`, which quantizes the float32 weights again and finds the same
-(nn/kernels/int8_weight.py). A weight that a type would change too much is stored in the next wider one.
+A weight that a type would change too much is stored in the next wider one. Once loaded, weights are float32;
+`--precision int8` quantizes them again, with regard to their inputs (nn/kernels/int8_weight.py).
 """
 
 from __future__ import annotations

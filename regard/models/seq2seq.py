@@ -76,7 +76,7 @@ class TransformerSeq2Seq(Seq2SeqModel):
         ancestor_mask = torch.ones(len(first), 1, 0, dtype=torch.bool, device=first.device)
         output_projection = self.softmax_embedding.projection(self.output_bias)
         return Seq2SeqDecoderState(
-            cross_kv,
+            [KVCache.from_kv(kv) for kv in cross_kv],
             cross_mask,
             [KVCache() for _ in self.decoder],
             ancestor_mask,

@@ -22,12 +22,11 @@ from torch import Tensor
 
 from regard.models.source_rows import (
     complete_mask,
-    extend_key_values,
     extend_mask_rows,
     fit_columns,
     select_mask_rows,
 )
-from regard.nn import AttentionMask, KeyValue, KVCache, OutputProjection, StaticBeamKVCache, allocate_key_values
+from regard.nn import AttentionMask, KVCache, OutputProjection, StaticBeamKVCache, allocate_key_values
 from regard.nn.kernels.workspace import Workspace
 
 
@@ -38,7 +37,7 @@ class Seq2SeqDecoderState:
     Sentences that joined later have fewer cached tokens: theirs are the last `n_cached`, those before are masked.
     """
 
-    cross_kv: list[KeyValue]
+    cross_kv: list[KVCache]
     cross_attention_mask: AttentionMask
     caches: list[KVCache]
     ancestor_mask: Bool[Tensor, "B W K"]
@@ -65,11 +64,10 @@ class Seq2SeqDecoderState:
             self._select_sentences(sentences)
 
     def _select_sentences(self, sentences: Int[Tensor, " N"]) -> None:
-        self.cross_kv = [kv.select(sentences) for kv in self.cross_kv]
         self.cross_attention_mask = select_mask_rows(self.cross_attention_mask, sentences)
         self.key_position, self.lengths = self.key_position[sentences], self.lengths[sentences]
         self.n_cached = self.n_cached[sentences]
-        for cache in self.caches:
+        for cache in (*self.caches, *self.cross_kv):
             cache.select(sentences)
         if self.is_padded:
             self._trim()
@@ -100,8 +98,9 @@ class Seq2SeqDecoderState:
     def _extend_sources(self, other: Seq2SeqDecoderState) -> None:
         self.cross_attention_mask = extend_mask_rows(self.cross_attention_mask, other.cross_attention_mask)
         n_keys = self.cross_attention_mask.key_position.shape[1]
-        pairs = zip(self.cross_kv, other.cross_kv, strict=True)
-        self.cross_kv = [extend_key_values(one, joining, n_keys) for one, joining in pairs]
+        for cache, joining in zip(self.cross_kv, other.cross_kv, strict=True):
+            cache.extend(joining, left_aligned=True)
+            cache.length = n_keys
 
     def append_step(self) -> AttentionMask:
         """Return the mask of the next tokens: each attends to itself and to the prefix of its hypothesis."""
@@ -126,8 +125,9 @@ class StaticSeq2SeqState:
         self.width, self.capacity = width, capacity
         self.lengths = example.lengths.new_zeros(n_slots)
         self.ancestor_mask = torch.zeros(n_slots, width, capacity * width, dtype=torch.bool, device=device)
-        self.caches = [StaticBeamKVCache(allocate_key_values(kv, n_slots, capacity * width)) for kv in example.cross_kv]
-        self.cross_kv = [allocate_key_values(kv, n_slots, n_source) for kv in example.cross_kv]
+        cross_kv = [cache.contents() for cache in example.cross_kv]
+        self.caches = [StaticBeamKVCache(allocate_key_values(kv, n_slots, capacity * width)) for kv in cross_kv]
+        self.cross_kv = [allocate_key_values(kv, n_slots, n_source) for kv in cross_kv]
         self._source_mask = torch.ones(n_slots, 1, 1, n_source, dtype=torch.bool, device=device)
         self.output_projection, self.workspace = example.output_projection, Workspace()
         self._slots = torch.arange(n_slots, device=device)[:, None]
@@ -159,7 +159,7 @@ class StaticSeq2SeqState:
         n_source = self._source_mask.shape[-1]
         self._source_mask.index_copy_(0, slots, fit_columns(mask, n_source, 3) | fully_masked)
         for kv, new in zip(self.cross_kv, other.cross_kv, strict=True):
-            key, value = new.key, new.value.masked_fill(fully_masked, 0.0)
+            key, value = new.contents().key, new.contents().value.masked_fill(fully_masked, 0.0)
             for part, new_part in ((kv.key, key), (kv.value, value)):
                 part[:, :, : new_part.shape[2]].index_copy_(0, slots, new_part)
 

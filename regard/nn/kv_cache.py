@@ -26,6 +26,10 @@ class KeyValue(NamedTuple):
         """Return these rows in this order."""
         return KeyValue(self.key.index_select(0, rows), self.value.index_select(0, rows))
 
+    def contents(self) -> KeyValue:
+        """Return itself, as a cache returns what it holds."""
+        return self
+
 
 @runtime_checkable
 class KVCacheLike(Protocol):
@@ -35,13 +39,17 @@ class KVCacheLike(Protocol):
 
 
 class KVCache:
-    """Keys and values of the tokens decoded so far, in a buffer that doubles when it is full."""
+    """Keys and values of the tokens decoded so far, in a buffer that doubles when it is full.
+
+    Rows that are dropped stay in the buffer until it moves, and make room for rows that join.
+    """
 
     def __init__(self, capacity: int = 32) -> None:
         self.length = 0
-        self._first = 0
+        self.first = 0
         self._capacity = capacity
         self._buffer: KeyValue | None = None
+        self._rows: list[int] | None = None
 
     @classmethod
     def from_kv(cls, kv: KeyValue) -> KVCache:
@@ -50,56 +58,96 @@ class KVCache:
         cache._buffer, cache.length = kv, kv.key.shape[2]
         return cache
 
+    @property
+    def buffer_rows(self) -> list[int]:
+        """The row of the buffer that each row is kept in."""
+        n_rows = 0 if self._buffer is None else len(self._buffer.key)
+        return list(range(n_rows)) if self._rows is None else self._rows
+
     def append(self, new: KeyValue) -> KeyValue:
         """Append the next tokens and return the keys and values of all tokens."""
         n_new = new.key.shape[2]
-        if self._buffer is None or self._first + self.length + n_new > self._buffer.key.shape[2]:
-            self._grow(new, max(self.length + n_new, self._capacity))
-        assert self._buffer is not None
-        start = self._first + self.length
-        self._buffer.key[:, :, start : start + n_new] = new.key
-        self._buffer.value[:, :, start : start + n_new] = new.value
-        self.length += n_new
+        self._gather_rows()
+        buffer = self.reserve(n_new, new)
+        start = self.first + self.length - n_new
+        buffer.key[:, :, start : start + n_new] = new.key
+        buffer.value[:, :, start : start + n_new] = new.value
         return self.contents()
+
+    def reserve(self, n_new: int, like: KeyValue) -> KeyValue:
+        """Make room for the next tokens, which the caller writes behind the others; return the whole buffer.
+
+        Rows are those of `buffer_rows`, each one of its own; the first token of all is in column `first`.
+        """
+        if self._rows is not None and len(set(self._rows)) < len(self._rows):
+            self._gather_rows()
+        if self._buffer is None or self.first + self.length + n_new > self._buffer.key.shape[2]:
+            self._grow(like, self.length + n_new)
+        assert self._buffer is not None
+        self.length += n_new
+        return self._buffer
 
     def contents(self) -> KeyValue:
         """Return the filled part of the buffer."""
         assert self._buffer is not None, "nothing was appended yet"
-        filled = slice(self._first, self._first + self.length)
+        self._gather_rows()
+        filled = slice(self.first, self.first + self.length)
         return KeyValue(self._buffer.key[:, :, filled], self._buffer.value[:, :, filled])
 
     def select(self, rows: Int[Tensor, " N"]) -> None:
         """Keep these rows in this order; a row may be repeated or dropped."""
         if self._buffer is not None:
-            self._buffer = self._buffer.select(rows)
+            before = self.buffer_rows
+            self._rows = [before[row] for row in rows.tolist()]
 
     def drop_first(self, n: int) -> None:
         """Forget the first `n` tokens of every row."""
         assert n <= self.length, f"{n} of {self.length}"
-        self._first, self.length = self._first + n, self.length - n
+        self.first, self.length = self.first + n, self.length - n
 
-    def extend(self, other: KVCache) -> None:
-        """Add the rows of another cache; rows with fewer tokens have zeros before them, to be masked."""
-        caches = (self.contents(), other.contents())
+    def extend(self, other: KVCache, *, left_aligned: bool = False) -> None:
+        """Add the rows of another cache; rows with fewer tokens have zeros before them, or behind, to be masked."""
+        joining, rows = other.contents(), self.buffer_rows
         length = max(self.length, other.length)
-        capacity = max(self._capacity, length + self._capacity // 2)
-        parts = []
-        for pair in zip(*caches, strict=True):
-            rows = [len(part) for part in pair]
-            buffer = pair[0].new_zeros(sum(rows), pair[0].shape[1], capacity, pair[0].shape[3])
-            for part, chunk in zip(pair, buffer.split(rows), strict=True):
-                chunk[:, :, length - part.shape[2] : length] = part
-            parts.append(buffer)
-        self._buffer, self._first, self.length, self._capacity = KeyValue(*parts), 0, length, capacity
+        assert self._buffer is not None, "nothing to extend"
+        free = sorted(set(range(len(self._buffer.key))) - set(rows))
+        shift = 0 if left_aligned else length - self.length
+        has_room = self.first + length <= self._buffer.key.shape[2] and len(free) >= len(joining.key)
+        if shift or not has_room or len(set(rows)) < len(rows):
+            self._capacity = max(self._capacity, length + self._capacity // 2)
+            self._move(len(rows) + len(joining.key), shift)
+            rows, free = list(range(len(rows))), list(range(len(rows), len(rows) + len(joining.key)))
+        taken = free[: len(joining.key)]
+        start = 0 if left_aligned else length - other.length
+        for part, new in zip(self._buffer, joining, strict=True):
+            filled = part[:, :, self.first : self.first + length]
+            filled[taken] = 0.0
+            filled[:, :, start : start + other.length][taken] = new
+        self.length, self._rows = length, [*rows, *taken]
 
-    def _grow(self, like: KeyValue, capacity: int) -> None:
-        """Move to a buffer of twice the required capacity."""
-        old = self.contents() if self._buffer is not None else None
-        self._first, self._capacity = 0, capacity if old is None else 2 * capacity
-        self._buffer = KeyValue(*(_allocate_like(part, self._capacity) for part in like))
-        if old is not None:
-            self._buffer.key[:, :, : self.length] = old.key
-            self._buffer.value[:, :, : self.length] = old.value
+    def _move(self, n_rows: int, shift: int) -> None:
+        """Move to a buffer of zeros with so many rows; the tokens come `shift` columns later."""
+        kept = self.contents()
+        buffer = KeyValue(*(_allocate_like(part, self._capacity, n_rows).zero_() for part in kept))
+        for part, old in zip(buffer, kept, strict=True):
+            part[: len(old), :, shift : shift + self.length] = old
+        self._buffer, self.first = buffer, 0
+
+    def _gather_rows(self) -> None:
+        """Copy the rows to where they are in order."""
+        if self._rows is not None and self._buffer is not None:
+            self._buffer = self._buffer.select(torch.tensor(self._rows, device=self._buffer.key.device))
+        self._rows = None
+
+    def _grow(self, like: KeyValue, n_tokens: int) -> None:
+        """Move to a buffer with room for twice as many tokens, with all rows where they are."""
+        old, filled = self._buffer, slice(self.first, self.first + self.length)
+        self._capacity = self._capacity if old is None else max(self._capacity, 2 * n_tokens)
+        self._capacity = max(self._capacity, n_tokens)
+        self._buffer = KeyValue(*(_allocate_like(part, self._capacity, len(part)) for part in old or like))
+        for part, before in zip(self._buffer, old or (), strict=False):
+            part[:, :, : self.length] = before[:, :, filled]
+        self.first = 0
 
 
 class StaticKVCache:
@@ -130,7 +178,7 @@ class StaticKVCache:
         return KeyValue(self._buffer.key[:, :, :end], self._buffer.value[:, :, :end])
 
     def _allocate_zeros(self, like: KeyValue) -> KeyValue:
-        return KeyValue(*(_allocate_like(part, self._capacity).zero_() for part in like))
+        return KeyValue(*(_allocate_like(part, self._capacity, len(part)).zero_() for part in like))
 
 
 class StaticBeamKVCache:
@@ -162,6 +210,6 @@ def allocate_key_values(like: KeyValue, n_rows: int, n_tokens: int) -> KeyValue:
     return KeyValue(key, value)
 
 
-def _allocate_like(tensor: Tensor, capacity: int) -> Tensor:
-    rows, heads, _, width = tensor.shape
-    return torch.empty(rows, heads, capacity, width, dtype=tensor.dtype, device=tensor.device)
+def _allocate_like(tensor: Tensor, capacity: int, n_rows: int) -> Tensor:
+    _, heads, _, width = tensor.shape
+    return torch.empty(n_rows, heads, capacity, width, dtype=tensor.dtype, device=tensor.device)

@@ -17,7 +17,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.nn.dropout import Dropout
-from regard.nn.kv_cache import KeyValue, KVCacheLike
+from regard.nn.kernels import dispatch
+from regard.nn.kv_cache import KeyValue, KVCache, KVCacheLike
 from regard.nn.linear_layers import Linear
 from regard.nn.mask import AttentionMask
 from regard.nn.multihead import MultiHeadAttention
@@ -166,13 +167,15 @@ class DecoderStack(nn.ModuleList):
     def forward(
         self,
         x: Float[Tensor, "B T D"],
-        cross_kv: Sequence[KeyValue],
+        cross_kv: Sequence[KeyValue | KVCache],
         attention_mask: AttentionMask,
         cross_attention_mask: AttentionMask,
         caches: Sequence[KVCacheLike] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        for i, (layer, kv) in enumerate(zip(self, cross_kv, strict=True)):
-            x = layer(x, kv, attention_mask, cross_attention_mask, None if caches is None else caches[i])
+        if caches is not None:
+            return dispatch.decoder_layers(self, x, cross_kv, attention_mask, cross_attention_mask, caches)
+        for layer, kv in zip(self, cross_kv, strict=True):
+            x = layer(x, kv.contents(), attention_mask, cross_attention_mask)
         return x
 
 

@@ -59,9 +59,10 @@ class MultiHeadAttention(InspectableAttention):
     ) -> Float[Tensor, "B T D"]:
         """Apply self-attention; with a cache, tokens also attend to those cached before."""
         projected = self.projection(x).contiguous()
-        if cache is None and attention_mask.layout is not None and self._is_plain():
-            packed = dispatch.packed_self_attention(projected, attention_mask, self.n_heads)
-            return self._project_output(packed)
+        inputs = projected, attention_mask, self.n_heads
+        is_packed = cache is None and attention_mask.layout is not None and self._is_plain()
+        if is_packed and (not attention_mask.lengths or dispatch.has_kernel("packed_self_attention", *inputs)):
+            return self._project_output(dispatch.packed_self_attention(*inputs))
         query, key, value = projected.split(self.qkv_widths, dim=-1)
         kv = self._make_kv(key, value, attention_mask.query_position)
         return self.attend(query, kv if cache is None else cache.append(kv), attention_mask)

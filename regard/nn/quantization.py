@@ -1,6 +1,7 @@
 """Models with int8 weights: `quantize` replaces the linear layers of a trained model, in place, for inference on a CPU.
 
-    linear layers       int8 weights with a scale per output, inputs quantised by row (kernels/int8_weight.py)
+    linear layers       int8 weights with a scale per output, inputs quantised by row (kernels/int8_weight.py),
+                        large columns of inputs made smaller where they are known
     output embedding    int8 too; an input embedding that it was tied to stays float32, for lookups
     everything else     float32: input embeddings, norms, attention itself, recurrent cells, heads
 
@@ -9,8 +10,10 @@ The float32 copy of a replaced matrix is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
+from types import MappingProxyType
 
 import torch
 from jaxtyping import Float, Int
@@ -18,7 +21,7 @@ from torch import Tensor, nn
 
 from regard.nn.kernels.dispatch import int8_linear
 from regard.nn.kernels.int8_packing import pack_int8_weight
-from regard.nn.kernels.int8_weight import quantize_weight
+from regard.nn.kernels.int8_weight import Int8Weight, quantize_weight
 from regard.nn.layers import DecoderLayer
 from regard.nn.linear_layers import Linear
 from regard.nn.loss import Loss, cross_entropy
@@ -32,14 +35,20 @@ class QuantizedLinear(nn.Module):
     """``x W^T + b`` with an int8 W, in blocks of outputs that can be computed by themselves."""
 
     def __init__(
-        self, weight: Float[Tensor, "out D"], bias: Float[Tensor, " out"] | None, widths: Sequence[int] = ()
+        self,
+        weight: Float[Tensor, "out D"],
+        bias: Float[Tensor, " out"] | None,
+        widths: Sequence[int] = (),
+        input_maximum: Float[Tensor, " D"] | None = None,
     ) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.bias = None if bias is None else nn.Parameter(bias.detach().clone(), requires_grad=False)
         ends = torch.tensor([0, *(widths or [len(weight)])]).cumsum(0).tolist()
         self._bounds = list(pairwise(ends))
-        self._weights = [pack_int8_weight(quantize_weight(weight[start:end])) for start, end in self._bounds]
+        self._weights = [
+            pack_int8_weight(quantize_weight(weight[start:end], input_maximum)) for start, end in self._bounds
+        ]
 
     @property
     def n_weights(self) -> int:
@@ -54,9 +63,13 @@ class QuantizedLinear(nn.Module):
         """Return the outputs from `start` up to `end`, which are a block."""
         return self._multiply(x, self._bounds.index((start, end)))
 
-    def _multiply(self, x: Tensor, block: int) -> Tensor:
-        start, end = self._bounds[block]
-        return int8_linear(x, self._weights[block], None if self.bias is None else self.bias[start:end])
+    def block(self, number: int) -> tuple[Int8Weight, Float[Tensor, " some"] | None]:
+        """Return the weight and the bias of a block."""
+        start, end = self._bounds[number]
+        return self._weights[number], None if self.bias is None else self.bias[start:end]
+
+    def _multiply(self, x: Tensor, number: int) -> Tensor:
+        return int8_linear(x, *self.block(number))
 
 
 class QuantizedOutputEmbedding(nn.Module):
@@ -86,28 +99,53 @@ class QuantizedOutputEmbedding(nn.Module):
 
 
 @torch.no_grad()
-def quantize(model: nn.Module, keep: Collection[nn.Module] = ()) -> int:
+def quantize(
+    model: nn.Module,
+    keep: Collection[nn.Module] = (),
+    input_maxima: Mapping[nn.Module, Float[Tensor, " D"]] = MappingProxyType({}),
+) -> int:
     """Replace the linear layers and the output embedding of a model, in place; return how many.
 
-    Modules inside those of `keep` stay as they are.
+    Modules inside those of `keep` stay as they are. `input_maxima` are those of `watch_inputs`.
     """
     kept = {module for each in keep for module in each.modules()}
     widths = _find_blocks(model)
     n_replaced = 0
     for parent in [module for module in model.modules() if module not in kept]:
         for name, module in parent.named_children():
-            if module not in kept and (quantized := _quantize_module(module, widths, model)):
+            if module not in kept and (quantized := _quantize_module(module, widths, input_maxima, model)):
                 setattr(parent, name, quantized)
                 n_replaced += 1
     return n_replaced
 
 
+@contextmanager
+def watch_inputs(model: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
+    """Collect the largest magnitude of each column of the inputs of linear layers that run meanwhile."""
+    maxima: dict[nn.Module, Tensor] = {}
+
+    def update(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        largest = inputs[0].flatten(0, -2).abs().amax(0)
+        maxima[module] = torch.maximum(maxima.get(module, largest), largest)
+
+    linears = (module for module in model.modules() if isinstance(module, Linear))
+    hooks = [module.register_forward_pre_hook(update) for module in linears]
+    try:
+        yield maxima
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def _quantize_module(
-    module: nn.Module, widths: Mapping[nn.Module, Sequence[int]], model: nn.Module
+    module: nn.Module,
+    widths: Mapping[nn.Module, Sequence[int]],
+    input_maxima: Mapping[nn.Module, Tensor],
+    model: nn.Module,
 ) -> nn.Module | None:
     """Return the int8 counterpart of a module, if there is one."""
     if isinstance(module, Linear):
-        return QuantizedLinear(module.weight, module.bias, widths.get(module, ()))
+        return QuantizedLinear(module.weight, module.bias, widths.get(module, ()), input_maxima.get(module))
     if isinstance(module, OutputEmbedding):
         others = (each for each in model.modules() if isinstance(each, nn.Embedding) and each is not module)
         return QuantizedOutputEmbedding(module, tied=any(each.weight is module.weight for each in others))

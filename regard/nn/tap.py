@@ -32,7 +32,7 @@ class Tap(nn.Module):
     """An identity with a name."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if _has_hooks():
+        if has_hooks():
             for hooks in _active_hooks.get():
                 if (hook := hooks.get(self)) is not None:
                     x = hook(x)
@@ -49,14 +49,14 @@ _active_hooks: ContextVar[tuple[dict[Tap, Hook], ...]] = ContextVar("active_hook
 
 
 @constant_in_graphs
-def _has_hooks() -> bool:
+def has_hooks() -> bool:
     """Return whether the caller has any hooks; a constant in compiled graphs, where a ContextVar cannot be read."""
     return bool(_active_hooks.get())
 
 
 def any_active(*taps: Tap) -> bool:
     """Return True while the caller records or edits the activation at one of these taps."""
-    return _has_hooks() and any(not hooks.keys().isdisjoint(taps) for hooks in _active_hooks.get())
+    return has_hooks() and any(not hooks.keys().isdisjoint(taps) for hooks in _active_hooks.get())
 
 
 def taps(model: nn.Module, pattern: str = "*", *, required: bool = True) -> dict[str, Tap]:

@@ -39,6 +39,9 @@ MAX_ATTENTION_CELLS = 1 << 18
 MIN_DIVIDED = 4
 """Sentences that a core gets at least when one batch is divided among them."""
 
+MAX_PARTS = 16
+"""Parts that the sentences of a buffer are divided into on a CPU, each decoded by one core."""
+
 LIKELIHOOD_BATCH_SIZE = 64
 """Given targets whose likelihood is worked out at once."""
 
@@ -154,11 +157,26 @@ class TranslationPredictor:
         return [hypotheses[i] for i in range(len(sources))]
 
     def _group(self, sources: Sequence[Ids], config: DecodingConfig) -> list[list[int]]:
-        """Return the sources that are decoded together: batches on a CPU and of samples, all of them otherwise."""
-        if self.device.type == "cpu" or config.sample:
+        """Return the sources that one decoder gets: samples by batches; others in parts, on a CPU several.
+
+        Each part has long and short ones, and its batch is kept full with those that wait.
+        """
+        if config.sample:
             size = self._batch_size(len(sources), config.batch)
             return list(batch_by_length([len(source) for source in sources], size))
-        return [list(range(len(sources)))] if sources else []
+        n_parts = self._count_parts(len(sources), config.batch) if self.device.type == "cpu" else min(len(sources), 1)
+        by_length = sorted(range(len(sources)), key=lambda i: -len(sources[i]))
+        return [by_length[first::n_parts] for first in range(n_parts)]
+
+    def _count_parts(self, n_sources: int, batch_size: int) -> int:
+        """Return the number of parts: one for each core in int8, a power of two of at least a batch otherwise.
+
+        Numbers of float32 may round otherwise beside other sentences, so it does not depend on the number of cores.
+        """
+        if is_quantized(self.model):
+            return min(count_workers(self.device), max(n_sources // MIN_DIVIDED, 1), n_sources)
+        n_batches = -(-n_sources // batch_size)
+        return min(1 << max(n_batches - 1, 0).bit_length(), MAX_PARTS, n_sources)
 
     def _batch_size(self, n_sources: int, largest: int) -> int:
         """Return the sentences of a batch: of int8, few sentences are divided among the cores.

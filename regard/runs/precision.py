@@ -25,7 +25,7 @@ from regard.data.batches import Rows, SegmentedRows, sentences_to_rows
 from regard.errors import InputError
 from regard.models.interfaces import EncoderModel, Seq2SeqModel
 from regard.nn.kernels.dispatch import int8_kernels
-from regard.nn.quantization import quantize
+from regard.nn.quantization import quantize, watch_inputs
 from regard.progress import warn
 
 PRECISIONS = ("auto", "float32", "bfloat16", "int8")
@@ -76,8 +76,9 @@ def set_precision(network: Any, name: str) -> Precision:
 
 def _quantize(network: Any) -> float:
     """Convert a model to int8 and return the relative error; warn if it is large."""
-    exact = sample_outputs(network)
-    if not quantize(network, keep=[network.heads] if isinstance(network, EncoderModel) else []):
+    with watch_inputs(network) as input_maxima:
+        exact = sample_outputs(network)
+    if not quantize(network, [network.heads] if isinstance(network, EncoderModel) else [], input_maxima):
         raise InputError("precision 'int8': this model has no linear layers that it could make faster; use float32")
     if not int8_kernels():
         warn(

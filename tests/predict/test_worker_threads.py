@@ -115,6 +115,7 @@ def test_only_a_batch_of_int8_is_divided_among_the_cores(monkeypatch: pytest.Mon
             predictor.generate([[5, 6, 7]] * n_sources, DecodingConfig(beam=1, batch=32))
         return list(sizes)
 
-    assert [batch_sizes(n) for n in (1, 20, 40)] == [[1], [20], [32, 8]]
+    assert [batch_sizes(n) for n in (1, 20, 40)] == [[1], [20], [20, 20]]
+    assert [batch_sizes(n) for n in (0, 70, 2000)] == [[], [18, 18, 17, 17], [125] * 16]
     set_precision(predictor.model, "int8")
-    assert [batch_sizes(n) for n in (1, 6, 20, 40, 70)] == [[1], [6], [10, 10], [20, 20], [32, 32, 6]]
+    assert [batch_sizes(n) for n in (1, 6, 20, 40, 70)] == [[1], [6], [10, 10], [20, 20], [35, 35]]

@@ -11,7 +11,7 @@ In a graph that torch.compile makes, the choice is made while it is traced and s
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
@@ -32,10 +32,14 @@ TABLE = (
     # operation, file in this folder, written for; each file has its limits in `supports`
     ("packed_self_attention", "packed_attention_short", "cuda"),  # rows of at most 128 tokens, any CUDA GPU
     ("packed_self_attention", "packed_attention_long", "cuda"),  # rows of 129 to 4,096 tokens, Hopper and Blackwell
+    ("packed_self_attention", "native_packed_attention", "cpu"),
     ("scaled_dot_product_attention", "decode_attention", "cuda"),
     ("linear", "small_batch_gemm", "cuda"),
+    ("linear", "native_linear", "cpu"),
     ("linear", "small_batch_gemm_cpu", "cpu"),
+    ("prepacked_linear", "native_vocabulary", "cpu"),
     ("prepacked_linear", "prepacked_linear", "cpu"),
+    ("int8_linear", "native_int8_linear", "cpu"),
     ("int8_linear", "int8_linear_packed", "cpu"),
     ("int8_linear", "int8_linear_rows", "cpu"),
     ("gelu", "gelu", "cuda"),
@@ -44,7 +48,10 @@ TABLE = (
     ("attention_jvp", "attention_jvp", "cuda"),
     ("append_key_values", "append_key_values", "cuda"),
     ("top_log_probs", "top_log_probs", "cuda"),
+    ("top_log_probs", "native_top_log_probs", "cpu"),
     ("advance_beams", "advance_beams", "cuda"),
+    ("advance_beams", "native_advance_beams", "cpu"),
+    ("decoder_layers", "native_decoder_layers", "cpu"),
 )
 
 OPERATIONS = (
@@ -60,6 +67,7 @@ OPERATIONS = (
     "append_key_values",
     "top_log_probs",
     "advance_beams",
+    "decoder_layers",
 )
 
 PLAIN = "pytorch"
@@ -69,7 +77,8 @@ PLAIN = "pytorch"
 class Kernel(NamedTuple):
     """One way to compute an operation: `run` has the operation's signature, and so has `supports`.
 
-    A kernel of int8 has `pack`, which brings a weight into its layout.
+    A kernel of int8 has `pack`, which brings a weight into its layout; one that `is_fastest` is taken wherever it runs,
+    others are timed.
     """
 
     name: str
@@ -78,6 +87,7 @@ class Kernel(NamedTuple):
     available: Callable[[torch.device, torch.dtype], bool]
     limits: str
     pack: Callable[[Int8Weight], Int8Weight] | None = None
+    is_fastest: bool = False
 
 
 def _load() -> dict[str, tuple[Kernel, ...]]:
@@ -89,7 +99,10 @@ def _load() -> dict[str, tuple[Kernel, ...]]:
         if device in devices:
             module = import_module(f"regard.nn.kernels.{file}")
             run, pack = getattr(module, operation), getattr(module, "pack", None)
-            loaded[operation] += (Kernel(file, module.supports, run, module.available, module.LIMITS, pack),)
+            is_fastest = getattr(module, "IS_FASTEST", False)
+            loaded[operation] += (
+                Kernel(file, module.supports, run, module.available, module.LIMITS, pack, is_fastest),
+            )
     return loaded
 
 
@@ -144,6 +157,11 @@ def _choose(operation: str, *inputs: Any) -> Callable[..., Any] | None:
             if kernel.supports(*inputs):
                 return kernel.run
     return None
+
+
+def has_kernel(operation: str, *inputs: Any) -> bool:
+    """Return True if a kernel takes these inputs, so that plain PyTorch is not needed."""
+    return _choose(operation, *inputs) is not None
 
 
 def packed_self_attention(qkv: Float[Tensor, "B T HEEE"], mask: AttentionMask, n_heads: int) -> Float[Tensor, "B T HE"]:
@@ -285,3 +303,20 @@ def advance_beams(
     inputs = beams, score, token, end, length_penalties, eos_id, n_candidates
     parents: Tensor = (_choose("advance_beams", *inputs) or plain_beam_update.advance_beams)(*inputs)
     return parents
+
+
+def decoder_layers(
+    layers: Iterable[Any],
+    x: Float[Tensor, "B T D"],
+    cross_kv: Sequence[Any],
+    attention_mask: AttentionMask,
+    cross_attention_mask: AttentionMask,
+    caches: Sequence[Any],
+) -> Float[Tensor, "B T D"]:
+    """Return the output of a stack of decoder layers for the next tokens, which are appended to the caches.
+
+    The keys and values of the source, and those cached, are `KVCache` or alike, one of each for every layer.
+    """
+    inputs = layers, x, cross_kv, attention_mask, cross_attention_mask, caches
+    out: Tensor = (_choose("decoder_layers", *inputs) or plain.decoder_layers)(*inputs)
+    return out

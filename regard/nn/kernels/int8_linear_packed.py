@@ -7,6 +7,7 @@ scale for all rows, so rows are divided by their largest magnitude before and mu
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from jaxtyping import Float, Int8
 from torch import Tensor
 
-from regard.nn.kernels.int8_weight import STEP, Int8Weight, largest_weight, row_maximum, sums_are_exact
+from regard.nn.kernels.int8_weight import STEP, Int8Weight, largest_weight, row_maximum, scale_columns, sums_are_exact
 
 ZERO_POINT = 128
 """The operator's inputs are unsigned."""
@@ -48,7 +49,7 @@ def pack(weight: Int8Weight) -> Int8Weight:
         zeros = torch.zeros(weight.shape[0], dtype=torch.int32)
         quantized = torch._make_per_channel_quantized_tensor(weight.unpacked_values(), weight.scale, zeros, 0)
         packed = torch.ops.quantized.linear_prepack(quantized, None)
-    return Int8Weight(weight.shape, weight.scale, weight.step, None, packed, _unpack)
+    return replace(weight, values=None, packed=packed, unpack=_unpack, layout=__name__)
 
 
 def _unpack(packed: Any) -> Int8[Tensor, "out D"]:
@@ -60,14 +61,14 @@ def _unpack(packed: Any) -> Int8[Tensor, "out D"]:
 
 def supports(x: Tensor, weight: Int8Weight, bias: Tensor | None) -> bool:
     """Return True for a weight that is packed."""
-    return weight.packed is not None and not torch.is_grad_enabled() and available(x.device, x.dtype)
+    return weight.layout == __name__ and not torch.is_grad_enabled() and available(x.device, x.dtype)
 
 
 def int8_linear(
     x: Float[Tensor, "*B D"], weight: Int8Weight, bias: Float[Tensor, " out"] | None
 ) -> Float[Tensor, "*B out"]:
     """Return ``x @ weight.T + bias`` with the rows of x quantised."""
-    rows = x.reshape(-1, x.shape[-1])
+    rows = scale_columns(x.reshape(-1, x.shape[-1]), weight)
     maximum = row_maximum(rows)
     multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
     out: Tensor = multiply(rows / maximum, STEP, ZERO_POINT, weight.packed)

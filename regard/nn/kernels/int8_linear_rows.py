@@ -12,7 +12,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.nn.kernels.int8_weight import INT8_MAX, Int8Weight, largest_weight, row_maximum, sums_are_exact
+from regard.nn.kernels.int8_weight import (
+    INT8_MAX,
+    Int8Weight,
+    largest_weight,
+    row_maximum,
+    scale_columns,
+    sums_are_exact,
+)
 
 LIMITS = "int8 weights, without gradients"
 
@@ -46,7 +53,7 @@ def int8_linear(
 ) -> Float[Tensor, "*B out"]:
     """Return ``x @ weight.T + bias`` with the rows of x quantised."""
     assert weight.values is not None
-    rows = x.reshape(-1, x.shape[-1])
+    rows = scale_columns(x.reshape(-1, x.shape[-1]), weight)
     maximum = row_maximum(rows)
     quantized = (rows / maximum).mul_(INT8_MAX).round_().to(torch.int8)
     out = torch._int_mm(quantized, weight.values.t()) * weight.step

@@ -31,7 +31,8 @@ _fastest: dict[tuple[int, int], str] = {}
 
 def pack_int8_weight(weight: Int8Weight) -> Int8Weight:
     """Return the weight in the layout of the kernel that is the fastest for its shape; as it is where none runs."""
-    kernels = {kernel.name: kernel for kernel in int8_kernels()}
+    candidates = int8_kernels()
+    kernels = {each.name: each for each in [k for k in candidates if k.is_fastest] or candidates}
     if not kernels:
         return weight
     if _fastest.get(weight.shape) not in kernels:

@@ -3,6 +3,11 @@
     weight   symmetric, one scale for each output:   w ~ scale[n] q[n, k],   q in -127 .. 127
     input    symmetric, one scale for each row:      x ~ max|x[m]| / 127 q[m, k]
 
+Where a few columns of the inputs are much larger than the others, they would decide the scale of every row. They are
+divided by a factor of their own, and the weights multiplied by it (SmoothQuant, Xiao et al. 2023):
+
+    x W^T = (x / c) (W c)^T          c[k] = sqrt(max|x[:, k]| / max|W[:, k]|)
+
 A row is quantised by itself, as it is multiplied, so its result does not depend on the other rows of a batch. Products
 of int8 are summed in int32 without rounding, so all kernels give the same numbers.
 """
@@ -24,6 +29,9 @@ STEP = 1 / INT8_MAX
 SMALLEST = torch.finfo(torch.float32).tiny
 """Stands for the largest magnitude of a row of zeros."""
 
+LEAST_SHARE = 0.05
+"""Columns that are smaller than such a part of the median column count as that large."""
+
 EXACT_COLUMNS = 1 << 10
 """So many products of int8 can be summed in float32 without rounding."""
 
@@ -32,7 +40,8 @@ EXACT_COLUMNS = 1 << 10
 class Int8Weight:
     """A quantised weight matrix: its values as they are, or packed in the layout of a kernel.
 
-    `step` is the scale of each output times `STEP`, so that sums of products need one multiplication.
+    `step` is the scale of each output times `STEP`, so that sums of products need one multiplication. `layout` names
+    the kernel that a packed weight is for. `column_factor` is what inputs are multiplied by first, 1 / c.
     """
 
     shape: tuple[int, int]
@@ -41,6 +50,8 @@ class Int8Weight:
     values: Int8[Tensor, "out D"] | None
     packed: Any = None
     unpack: Callable[[Any], Tensor] | None = None
+    layout: str = ""
+    column_factor: Float[Tensor, " D"] | None = None
 
     def unpacked_values(self) -> Int8[Tensor, "out D"]:
         """Return the values, also of a packed weight."""
@@ -50,20 +61,32 @@ class Int8Weight:
         return self.unpack(self.packed)
 
 
-def quantize_weight(weight: Float[Tensor, "out D"]) -> Int8Weight:
+def quantize_weight(weight: Float[Tensor, "out D"], input_maximum: Float[Tensor, " D"] | None = None) -> Int8Weight:
     """Return the weight with the scale of each output that its largest magnitude needs.
 
-    The values times their scales, quantized again, give the same values and scales.
+    `input_maximum` is the largest magnitude of each column of its inputs, if it is known.
     """
-    weight = weight.detach().float()
-    scale = _shorten(weight.abs().amax(1).clamp_min(SMALLEST * INT8_MAX) / INT8_MAX)
+    weight, factor = weight.detach().float(), None
+    if input_maximum is not None:
+        column = _balance_columns(weight, input_maximum)
+        weight, factor = weight * column, 1 / column
+    scale = weight.abs().amax(1).clamp_min(SMALLEST * INT8_MAX) / INT8_MAX
     values = (weight / scale[:, None]).round_().to(torch.int8)
-    return Int8Weight((len(weight), weight.shape[1]), scale, scale * STEP, values)
+    return Int8Weight((len(weight), weight.shape[1]), scale, scale * STEP, values, column_factor=factor)
 
 
-def _shorten(scale: Float[Tensor, " out"]) -> Float[Tensor, " out"]:
-    """Clear the last 7 bits of each significand, so that its products with int8 are exact in float32."""
-    return (scale.view(torch.int32) & ~INT8_MAX).view(torch.float32)
+def _balance_columns(weight: Float[Tensor, "out D"], input_maximum: Float[Tensor, " D"]) -> Float[Tensor, " D"]:
+    """Return the factor of each column with which its inputs and its weights are equally large."""
+    inputs, weights = (
+        largest.clamp_min(largest.median() * LEAST_SHARE + SMALLEST)
+        for largest in (input_maximum, weight.abs().amax(0))
+    )
+    return (inputs / weights).sqrt()
+
+
+def scale_columns(rows: Float[Tensor, "M D"], weight: Int8Weight) -> Float[Tensor, "M D"]:
+    """Return the inputs of a weight as they are quantised."""
+    return rows if weight.column_factor is None else rows * weight.column_factor
 
 
 def row_maximum(x: Float[Tensor, "M D"]) -> Float[Tensor, "M 1"]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.nn.kernels.int8_weight import EXACT_COLUMNS, INT8_MAX, Int8Weight, row_maximum
+from regard.nn.kernels.int8_weight import EXACT_COLUMNS, INT8_MAX, Int8Weight, row_maximum, scale_columns
 from regard.nn.mask import AttentionMask
 
 ROWS_PER_CHUNK = 32
@@ -48,7 +50,7 @@ def int8_linear(
     x: Float[Tensor, "*B D"], weight: Int8Weight, bias: Float[Tensor, " out"] | None
 ) -> Float[Tensor, "*B out"]:
     """Return ``x @ weight.T + bias`` with the rows of x quantised: exact sums, by matrices of float32."""
-    rows = x.reshape(-1, x.shape[-1])
+    rows = scale_columns(x.reshape(-1, x.shape[-1]), weight)
     maximum = row_maximum(rows)
     quantized, values = (rows / maximum * INT8_MAX).round(), weight.unpacked_values()
     parts = zip(quantized.split(EXACT_COLUMNS, 1), values.split(EXACT_COLUMNS, 1), strict=True)
@@ -212,3 +214,17 @@ def append_key_values(
     rows = torch.arange(len(columns), device=columns.device)[:, None]
     for cache, new in ((key_cache, key), (value_cache, value)):
         cache.transpose(1, 2)[rows, columns] = new.transpose(1, 2).to(cache.dtype)
+
+
+def decoder_layers(
+    layers: Iterable[Any],
+    x: Float[Tensor, "B T D"],
+    cross_kv: Sequence[Any],
+    attention_mask: AttentionMask,
+    cross_attention_mask: AttentionMask,
+    caches: Sequence[Any],
+) -> Float[Tensor, "B T D"]:
+    """Return the output of a stack of decoder layers for the next tokens, which are appended to the caches."""
+    for layer, kv, cache in zip(layers, cross_kv, caches, strict=True):
+        x = layer(x, kv.contents(), attention_mask, cross_attention_mask, cache)
+    return x

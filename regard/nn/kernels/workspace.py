@@ -10,10 +10,11 @@ this module, so two threads, streams or graphs never meet in the same counters.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -35,6 +36,7 @@ class Workspace:
 
     def __init__(self) -> None:
         self._semaphores: Tensor | None = None
+        self._prepared: tuple[Any, Any] | None = None
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -44,6 +46,12 @@ class Workspace:
             yield
         finally:
             _active.reset(before)
+
+    def prepare(self, layers: Any, make: Callable[[Any], Any]) -> Any:
+        """Return what a kernel makes of layers, the same for as long as these are."""
+        if self._prepared is None or self._prepared[0] is not layers:
+            self._prepared = (layers, make(layers))
+        return self._prepared[1]
 
     def take(self, n: int, device: torch.device) -> Int[Tensor, " n"] | None:
         """Return `n` semaphores, all zero; None if there are too few, or none on this device."""
@@ -64,3 +72,9 @@ def semaphores(n: int, device: torch.device) -> Int[Tensor, " n"]:
     workspace = _active.get()
     taken = None if workspace is None else workspace.take(n, device)
     return torch.zeros(n, dtype=torch.int32, device=device) if taken is None else taken
+
+
+def prepare(layers: Any, make: Callable[[Any], Any]) -> Any:
+    """Return what a kernel makes of layers, kept in the active workspace if there is one."""
+    workspace = _active.get()
+    return make(layers) if workspace is None else workspace.prepare(layers, make)

@@ -71,6 +71,17 @@ def test_kernels_equal_the_definition(kernel: dispatch.Kernel, rows: int, width:
     assert_close(kernel.run(x, packed(kernel, weight), bias), plain.int8_linear(x, weight, bias), rtol=0, atol=0)
 
 
+def test_large_columns_of_inputs_do_not_cost_the_others_their_precision(kernel: dispatch.Kernel) -> None:
+    weight, bias, x = torch.randn(24, 64), torch.randn(24), torch.randn(50, 64)
+    x[:, 5] *= 40
+    plainly, balanced = quantize_weight(weight), quantize_weight(weight, x.abs().amax(0))
+    exact = x @ weight.T + bias
+    errors = [(kernel.run(x, packed(kernel, each), bias) - exact).norm() for each in (plainly, balanced)]
+    assert errors[1] < errors[0] / 2
+    found = kernel.run(x, packed(kernel, balanced), bias)
+    assert_close(found, plain.int8_linear(x, balanced, bias), rtol=0, atol=0)
+
+
 def test_kernels_take_any_shape_of_rows(kernel: dispatch.Kernel) -> None:
     weight, bias = quantize_weight(torch.randn(24, 16)), torch.randn(24)
     x = torch.randn(5, 16, 2, 3).permute(2, 3, 0, 1)
