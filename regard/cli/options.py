@@ -40,6 +40,9 @@ BeamOption = Annotated[
     int | None, typer.Option(help="Beam width; 1 is greedy search. Default: 4, or --n-best if that is more.")
 ]
 AlphaOption = Annotated[float | None, typer.Option(help="Length penalty ((5 + length) / 6)^alpha. Default: 0.6.")]
+ShortlistOption = Annotated[
+    str, typer.Option(help="For a translator on a CPU: a file that `regard shortlist` wrote for this model.")
+]
 BatchOption = Annotated[int | None, typer.Option(help="Sentences translated at a time. Default: 32.")]
 
 

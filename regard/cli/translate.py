@@ -26,6 +26,7 @@ from regard.cli.options import (
     ModelArgument,
     PrecisionOption,
     SeedOption,
+    ShortlistOption,
     drop_none,
     load_model,
     print_json,
@@ -74,6 +75,7 @@ def translate(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
     engine: EngineOption = ENGINES[0],
+    shortlist: ShortlistOption = "",
     as_json: JsonOption = False,
 ) -> None:
     from regard.api import Translator
@@ -87,6 +89,8 @@ def translate(
         raise InputError(
             f"--precision goes with --engine {ENGINES[0]}; regard export --quantization sets that of {engine}"
         )
+    if engine != ENGINES[0] and shortlist:
+        raise InputError(f"--shortlist goes with --engine {ENGINES[0]}; leave one of them out")
     batches, total = read_texts(text or [], file)
     config = DecodingConfig(
         n_best=n_best,
@@ -100,6 +104,7 @@ def translate(
     with ExitStack() as stack:
         if engine == ENGINES[0]:
             translator = load_model(Translator, model, device, "translate", precision)
+            translator.use_shortlist(shortlist or None)
             results = translator.translate_batches(count_empty(batches), config, aligned=as_json)
         else:
             exported = stack.enter_context(_open_ctranslate2(model, device))
