@@ -48,6 +48,8 @@ class Shortlist:
     @classmethod
     def read(cls, path: Path, model: str) -> Shortlist:
         """Return what a file holds; refuse the shortlist of another model, by the fingerprint of this one."""
+        if not path.exists():
+            raise CheckpointError(f"{path}: no such file; make it with: regard shortlist")
         tensors, metadata = read_tensors(path, fix=FIX)
         if MODEL_KEY not in metadata or tensors.keys() != NAMES:
             raise CheckpointError(f"{path}: not a shortlist; {FIX}")

@@ -47,7 +47,7 @@ def _refuse(fail: Fail, model: Path, other: Path) -> None:
     assert fail(*ask, model / "model.safetensors") == f"{model / 'model.safetensors'}: not a shortlist; {AGAIN}"
     Path("text").write_text("no tensors", encoding="utf-8")
     assert fail(*ask, "text").startswith("text: damaged or not a safetensors file")
-    assert fail(*ask, "missing").startswith("missing: no such file")
+    assert fail(*ask, "missing") == "missing: no such file; make it with: regard shortlist"
     assert fail(*ask, "short", "--sample").startswith("a shortlist belongs to beam search")
     assert fail(*ask, "short", "--engine", "ctranslate2") == (
         "--shortlist goes with --engine local; leave one of them out"
