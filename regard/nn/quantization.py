@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.nn.kernels.dispatch import int8_linear
-from regard.nn.kernels.int8_packing import pack_int8_weight, pack_like
+from regard.nn.kernels.int8_packing import pack_int8_weight
 from regard.nn.kernels.int8_weight import quantize_weight
 from regard.nn.layers import DecoderLayer
 from regard.nn.linear_layers import Linear
@@ -78,7 +78,7 @@ class QuantizedOutputEmbedding(nn.Module):
         values = self._weight.unpacked_values()
 
         def project(rows: Int[Tensor, " U"]) -> OutputProjection:
-            weight = pack_like(self._weight.select(rows, values), self._weight)
+            weight = pack_int8_weight(self._weight.select(rows, values), self._weight.shape)
             chosen = None if bias is None else bias[rows]
             return lambda x: int8_linear(x, weight, chosen)
 

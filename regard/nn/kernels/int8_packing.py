@@ -29,26 +29,20 @@ _fastest: dict[tuple[int, int], str] = {}
 """The name of the fastest kernel for each shape of a weight, measured once in a process."""
 
 
-def pack_int8_weight(weight: Int8Weight) -> Int8Weight:
-    """Return the weight in the layout of the kernel that is the fastest for its shape; as it is where none runs."""
+def pack_int8_weight(weight: Int8Weight, whole: tuple[int, int] | None = None) -> Int8Weight:
+    """Return the weight in the layout of the kernel that is the fastest for its shape; as it is where none runs.
+
+    For some rows of a matrix, that of the `whole` decides, so that nothing is measured for every number of rows.
+    """
     kernels = {kernel.name: kernel for kernel in int8_kernels()}
     if not kernels:
         return weight
-    if _fastest.get(weight.shape) not in kernels:
-        _fastest[weight.shape] = _find_fastest(list(kernels.values()), weight)
-    return _pack(weight, kernels[_fastest[weight.shape]])
-
-
-def pack_like(weight: Int8Weight, other: Int8Weight) -> Int8Weight:
-    """Return the weight in the layout of the kernel that another one is packed for, whose rows may be more."""
-    kernels = {kernel.name: kernel for kernel in int8_kernels()}
-    name = _fastest.get(other.shape)
-    return _pack(weight, kernels[name]) if name in kernels else weight
-
-
-def _pack(weight: Int8Weight, kernel: Kernel) -> Int8Weight:
-    assert kernel.pack is not None, "a kernel for int8 needs `pack`"
-    return kernel.pack(weight)
+    shape = whole or weight.shape
+    if _fastest.get(shape) not in kernels:
+        _fastest[shape] = _find_fastest(list(kernels.values()), weight)
+    pack = kernels[_fastest[shape]].pack
+    assert pack is not None, "a kernel for int8 needs `pack`"
+    return pack(weight)
 
 
 def _find_fastest(kernels: Sequence[Kernel], weight: Int8Weight) -> str:
