@@ -24,7 +24,7 @@ from regard.text.pairs import Pair
 
 
 class _Counts:
-    """How often target tokens occur, and how often each is aligned with a source token."""
+    """Counts of target tokens, and of those aligned with each source token."""
 
     def __init__(self) -> None:
         self.target: Counter[int] = Counter()

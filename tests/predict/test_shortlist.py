@@ -89,8 +89,8 @@ def test_a_text_is_translated_as_by_itself(predictor: TranslationPredictor, sear
     """Each source token allows another one, so the texts of a batch have different shortlists."""
     ids = sorted(digits_of(predictor, "0 1 2 3 4 5 6 7 8 9"))
     own = allowing(predictor, set(), dict(zip(ids, [*ids[1:], ids[0]], strict=True)))
-    together = translate(predictor, own, search)
-    for source, n_best in zip(SOURCES, together, strict=True):
+    batched = translate(predictor, own, search)
+    for source, n_best in zip(SOURCES, batched, strict=True):
         (alone,) = translate(predictor, own, search, [source])
         assert [each.ids for each in n_best] == [each.ids for each in alone]
         for one, other in zip(n_best, alone, strict=True):
