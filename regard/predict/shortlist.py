@@ -79,23 +79,30 @@ class Shortlist:
 class ShortlistedState:
     """The decoder state of B sentences with W hypotheses each, and the tokens that may continue each sentence.
 
-    The output projection of `state` has the rows of the union of them, which changes when sentences join; those that
-    leave make it no smaller.
+    The output projection of `state` has the rows of the union of them, from the second step on: sentences take the
+    first by themselves before they join others, and to gather rows costs as much as a few steps.
     """
 
     def __init__(self, state: Any, permitted: Bool[Tensor, "B V"], project: RowProjector) -> None:
         self.state, self._permitted, self._project, self._width = state, permitted, project, 1
-        self._select_tokens()
+        self._token_ids = torch.arange(permitted.shape[1])
+        self._has_stepped = self._has_changed = False
 
-    def _select_tokens(self) -> None:
-        self.token_ids = self._permitted.any(0).nonzero()[:, 0]
-        self._excluded = ~self._permitted[:, self.token_ids]
-        self.state.output_projection = self._project(self.token_ids)
+    def step(self, model: Seq2SeqModel, tokens: Int[Tensor, " N"]) -> SelectedLogits:
+        """Return the logits of the union, in which each sentence has those of its own tokens."""
+        if self._has_changed:
+            self._token_ids = self._permitted.any(0).nonzero()[:, 0]
+            self.state.output_projection = self._project(self._token_ids)
+        self._has_changed = not self._has_stepped
+        self._has_stepped = True
+        logits = model.step(tokens, self.state)
+        excluded = ~self._permitted[:, self._token_ids]
+        logits.view(len(excluded), -1, len(self._token_ids)).masked_fill_(excluded[:, None], -torch.inf)
+        return SelectedLogits(logits, self._token_ids)
 
     def select(self, rows: Int[Tensor, "B W"]) -> None:
         """Keep these hypotheses, numbered over all sentences; each row of `rows` is those of one sentence."""
-        sentences = rows[:, 0] // self._width
-        self._permitted, self._excluded = self._permitted[sentences], self._excluded[sentences]
+        self._permitted = self._permitted[rows[:, 0] // self._width]
         self._width = rows.shape[1]
         self.state.select(rows)
 
@@ -103,15 +110,9 @@ class ShortlistedState:
         """Let the sentences of another state join, which has as many hypotheses of each."""
         self.state.extend(other.state)
         self._permitted = torch.cat((self._permitted, other._permitted))
-        self._select_tokens()
-
-    def mask(self, logits: Tensor) -> SelectedLogits:
-        """Return the logits of the union, in which each sentence has those of its own tokens."""
-        by_sentence = logits.view(len(self._excluded), -1, len(self.token_ids))
-        by_sentence.masked_fill_(self._excluded[:, None], -torch.inf)
-        return SelectedLogits(logits, self.token_ids)
+        self._has_changed = True
 
 
 def make_shortlisted_step(model: Seq2SeqModel) -> Callable[[Tensor, ShortlistedState], SelectedLogits]:
     """Return the decoder step of a model for a `ShortlistedState`."""
-    return lambda tokens, state: state.mask(model.step(tokens, state.state))
+    return lambda tokens, state: state.step(model, tokens)
