@@ -49,7 +49,7 @@ Decoder = Callable[[Tensor, int, int], None]
 
 
 def build_model(config: TransformerSeq2SeqConfig, options: argparse.Namespace) -> TransformerSeq2Seq:
-    """Return a model with random weights, the same every time; its bias keeps ``<eos>`` from coming by itself."""
+    """Return a model with random weights, the same every time; its bias keeps ``<eos>`` from being generated."""
     model = TransformerSeq2Seq(config, options.vocabulary, options.vocabulary, joint=True)
     initialise_weights(model, torch.Generator().manual_seed(0))
     assert model.output_bias is not None
@@ -230,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--bandwidth", type=float, default=4.28e12, help="bytes/s that the GPU copies")
     parser.add_argument("--profile", type=Path, metavar="DIR", help="write the kernels of a round on a GPU here")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="threads on a CPU")
-    parser.add_argument("--only", nargs="+", default=[""], help="contenders, by how their names begin")
+    parser.add_argument("--only", nargs="+", default=[""], help="contenders, by the beginning of their names")
     options = parser.parse(arguments)
     torch.set_num_threads(options.threads)
     config = TransformerSeq2SeqConfig(**apply_preset({"preset": options.preset, "output_bias": True}))

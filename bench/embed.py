@@ -226,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--file", help="texts, one per line; random words if not given")
     parser.add_argument("--sentences", type=int, default=512)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--only", nargs="+", default=[""], help="contenders, by how their names begin")
+    parser.add_argument("--only", nargs="+", default=[""], help="contenders, by the beginning of their names")
     options = parser.parse(arguments)
     if options.model is None and not options.smoke:
         parser.error("no model; give a Hugging Face directory, or --smoke")

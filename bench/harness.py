@@ -59,7 +59,7 @@ class ArmsParser(Parser):
 
     def __init__(self, description: str | None, *, smoke: Mapping[str, Any]) -> None:
         super().__init__(description, smoke={"seeds": 1, **smoke})
-        self.add_argument("--arms", nargs="+", metavar="ARM", help="arms by number, or by how their names begin")
+        self.add_argument("--arms", nargs="+", metavar="ARM", help="arms, by number or by the beginning of their names")
         self.add_argument("--seeds", type=int, default=3)
         self.add_argument("--device", default="cpu")
         self.add_argument("--set", action="append", default=[], help="settings for every arm, as train.steps=1000")

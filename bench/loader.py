@@ -67,7 +67,7 @@ def iterate_batches(
         placement, cursor = next(placements)
         stopwatch.add_elapsed("packing", start)
         start = time.perf_counter()
-        batch = build_seq2seq_batch(store, placement, pad_id=PAD, sos_id=SOS, eos_id=EOS)
+        batch = build_seq2seq_batch(store["source"], store["target"], placement, pad_id=PAD, sos_id=SOS, eos_id=EOS)
         stopwatch.add_elapsed("batch building", start)
         yield batch, cursor
 

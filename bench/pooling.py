@@ -5,9 +5,9 @@
 
 Every arm differs in ``[task]`` alone. The best checkpoint is chosen on examples held out of the training file; the
 second file is only evaluated. Accuracy is the mean over seeds with its sample standard deviation. "attended" is the
-exponential of the entropy of a text's weights, the number of tokens it is as if spread over; "words" are those with the
-largest mean weight among words that occur at least `--min-count` times, both on 500 texts drawn at random and of the
-first seed. Runs stay under `--out`, for ``regard look``.
+exponential of the entropy of a text's weights, the effective number of tokens; "words" are those with the largest mean
+weight among words that occur at least `--min-count` times, both on 500 texts drawn at random and of the first seed.
+Runs stay under `--out`, for ``regard look``.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def repeat_file(path: Path) -> Iterator[str]:
 
 
 def write_text(path: Path, blocks: Iterator[str], n_bytes: int) -> None:
-    """Write a file of so many bytes, or a few more."""
+    """Write a file of that many bytes, or a few more."""
     with path.open("w", encoding="utf-8") as file:
         while file.tell() < n_bytes:
             file.write(next(blocks))

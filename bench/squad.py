@@ -5,7 +5,7 @@
 An arm is NAME=MODEL, fine-tuned from this model, or one of `scratch` (a Transformer from random weights) and `rnn` (a
 bi-LSTM with attention to the question). A twentieth of the training questions, by their contexts, chooses the best
 checkpoint; the scores are those of dev.json. Every run is a directory of --out: what is finished is only read again,
-and what was interrupted, by --minutes too, is continued, so that the same command goes on where it ended.
+and what was interrupted, by --minutes too, is continued, so that the same command continues where it ended.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def build_parser() -> harness.Parser:
     parser.add_argument("--out", type=Path, default=Path("runs/squad"))
     parser.add_argument("--device", default="auto")
     parser.add_argument("--compiled", action="store_true", help="compile the training step, which takes a minute first")
-    parser.add_argument("--minutes", type=float, default=9.0, help="stop after about so many minutes")
+    parser.add_argument("--minutes", type=float, default=9.0, help="stop after about this many minutes")
     parser.add_argument("--set", action="append", default=[], metavar="TABLE.KEY=VALUE", help="one key of all recipes")
     return parser
 

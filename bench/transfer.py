@@ -5,8 +5,8 @@
 
 Trains a classifier for each arm and seed, with validation texts held out of the first file, and prints its accuracy on
 the second file: the mean, the lowest and the highest of the seeds, and the median of the seconds of training. --lm may
-be given several times. --arms selects arms by number or by how their names begin, so that each can have a process of
-its own. The model from scratch has the shape of the first language model and a vocabulary of its own.
+be given several times. --arms selects arms by number or by the beginning of their names, so that each can run in a
+process of its own. The model from scratch has the shape of the first language model and a vocabulary of its own.
 """
 
 from __future__ import annotations

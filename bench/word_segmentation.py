@@ -1,4 +1,4 @@
-"""Cut running text into words: the default words, and words as learned from an annotated corpus.
+"""Word segmentation of running text: the default rule, and a segmenter learned from an annotated corpus.
 
 python bench/word_segmentation.py TRAIN.conllu DEV.conllu [--errors 30]     words F1 of both, and seconds
 python bench/word_segmentation.py --smoke                                   the same on six made-up sentences
@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("train", nargs="?")
     parser.add_argument("dev", nargs="?")
-    parser.add_argument("--errors", type=int, default=0, help="print so many texts that are cut otherwise")
+    parser.add_argument("--errors", type=int, default=0, help="print at most so many texts with differences")
     parser.add_argument("--smoke", action="store_true")
     options = parser.parse_args()
     if options.smoke:

@@ -166,7 +166,7 @@ def build(cls: type[T], table: Table) -> T:
 
 
 def _convert(value: Any, expected: Any, where: str) -> Any:
-    """Return the value as the expected type: integers become floats, lists tuples; nothing else is converted."""
+    """Return the value as the expected type: integers become floats, and lists tuples; nothing else is converted."""
     origin, arguments = typing.get_origin(expected), typing.get_args(expected)
     if origin in (typing.Union, types.UnionType):
         for choice in arguments:
@@ -228,6 +228,8 @@ def dump(tables: Tables) -> str:
 
 def format_setting(value: Any) -> str:
     """Return a value as people read it: whole numbers with thousands separators, others in six digits."""
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
 
 

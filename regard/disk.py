@@ -35,7 +35,7 @@ RESTORE = "restore it from a copy"
 
 
 def check_path_is_utf8(path: Path, error_type: type[RegardError] = InputError) -> None:
-    """Refuse a path with other bytes, which cannot stand in a recipe, and which the library of weights cannot open."""
+    """Refuse a path that is not UTF-8: it cannot be written into a recipe, and safetensors cannot open it."""
     if has_surrogate(str(path)):
         raise error_type(f"{escape_unprintable(str(path))}: this path is not UTF-8; rename it")
 
@@ -90,7 +90,7 @@ def _append_checksum(text: str, expected: str) -> str:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return what a file that describes a model holds; a pipe, which may never end, or a huge file is refused."""
+    """Return the content of a file that describes a model; refuse a pipe, which may never end, and a huge file."""
     try:
         size = path.stat().st_size
         if not path.is_file():
@@ -126,7 +126,7 @@ def compute_checksum(chunks: Iterable[bytes | memoryview]) -> str:
 
 
 def check_checksum(path: Path, chunks: Iterable[bytes | memoryview], expected: str, *, fix: str = RESTORE) -> None:
-    """Raise an error that ends with `fix` if the chunks, which are what a file holds, do not have this checksum."""
+    """Raise an error that ends with `fix` if the chunks of a file do not have this checksum."""
     if compute_checksum(chunks) != expected:
         raise damage_error(path, fix)
 

@@ -42,7 +42,7 @@ class InputError(RegardError):
 
 
 class NonFiniteError(InputError):
-    """A model whose outputs are NaN or infinite, which are no result."""
+    """A model whose outputs are NaN or infinite, and therefore not a result."""
 
     def __init__(self) -> None:
         super().__init__("the model's scores are not numbers; its weights are damaged, or its training went wrong")
@@ -67,7 +67,7 @@ class MissingExtra(RegardError):
 
 
 def escape_unprintable(message: str) -> str:
-    """Return a message in one line: what a file holds may be line ends, half characters or commands to a terminal."""
+    """Return a message in one line: text from a file may contain line ends, surrogates or control sequences."""
     if message.isprintable():
         return message
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in message)

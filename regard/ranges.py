@@ -49,7 +49,7 @@ class Range:
         return lower if self.most == math.inf else f"{lower} and {upper}"
 
     def describe_expected(self, value: object) -> str:
-        """Return what is expected instead of a value that is not in the range; of another type, the type as well."""
+        """Return what is expected instead of a value outside the range; for a value of another type, also the type."""
         fits = isinstance(value, Integral if self.is_whole else Real) and not isinstance(value, bool)
         return str(self) if fits else f"a {'whole ' if self.is_whole else ''}number, {self}"
 

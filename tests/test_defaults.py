@@ -47,9 +47,9 @@ def test_help_states_the_defaults_of_translation() -> None:
     assert DecodingConfig(n_best=7).beam_width == 7, "or --n-best if that is more"
     assert stated_default(options, "Length penalty") == str(decoding.alpha)
     assert stated_default(options, "Sentences translated at a time.") == str(decoding.batch)
-    text = (DOCS / "translate.md").read_text(encoding="utf-8")
-    wanted = f"beam {decoding.beam_width} and alpha {decoding.alpha}, up to the source length + "
-    assert wanted + str(translation.MAX_EXTRA_TOKENS) in text
+    text = " ".join((DOCS / "translate.md").read_text(encoding="utf-8").split())
+    wanted = f"beam {decoding.beam_width}, alpha {decoding.alpha}, and a maximal length of "
+    assert f"{wanted}{translation.MAX_EXTRA_TOKENS} tokens more than the source" in text
 
 
 def test_help_states_the_defaults_of_other_verbs() -> None:
@@ -58,8 +58,8 @@ def test_help_states_the_defaults_of_other_verbs() -> None:
     assert stated_default(generate, "Texts generated at a time.") == str(GenerationConfig().batch)
     assert stated_default(match, "The number of lines") == str(match.DEFAULT_TOP)
     for answering in (QuestionAnsweringConfig(), AnswerOptions()):
-        assert stated_default(answer, "No answer if that is more likely") == f"{answering.threshold:g}"
-        assert stated_default(answer, "Tokens of an answer") == str(answering.max_answer_length)
+        assert stated_default(answer, "Margin in log-probability") == f"{answering.threshold:g}"
+        assert stated_default(answer, "The largest number of tokens of an answer") == str(answering.max_answer_length)
 
 
 def test_table_of_word_vectors_states_the_defaults() -> None:

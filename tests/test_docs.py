@@ -136,7 +136,8 @@ def folder(tmp_path: Path) -> Path:
     for name, pairs in tables.items():
         (tmp_path / name).write_text(lines(f"{pair.source}\tx\t{pair.target}" for pair in pairs), encoding="utf-8")
     two_columns = lines(f"{pair.source}\t{pair.target}" for pair in train)
-    (tmp_path / "tatoeba/train.en-fr.tsv").write_text(two_columns, encoding="utf-8")
+    for name in ("tatoeba/train.en-fr.tsv", "tatoeba.tsv", "mine.tsv"):
+        (tmp_path / name).write_text(two_columns, encoding="utf-8")
     (tmp_path / "wikipedia_en").mkdir()
     plain = "\n\n".join("\n".join(pair.source for pair in train[start : start + 8]) for start in range(0, 400, 8))
     plain += "".join(f"\n\n{ROYAL} {number}" for number in range(20))
@@ -267,6 +268,20 @@ def test_every_key_of_a_recipe_is_in_its_row(table: str) -> None:
 def test_walkthrough_names_existing_files() -> None:
     names = re.findall(r"`([\w/]+(?:\.py|/))`", (ROOT / "docs/walkthrough.md").read_text(encoding="utf-8"))
     assert [name for name in names if not any((folder / name).exists() for folder in (ROOT, ROOT / "regard"))] == []
+
+
+@pytest.mark.parametrize(
+    ("heading", "most"), [("Training, from the command line to the loss", 25), ("Translating", 12)]
+)
+def test_walkthrough_paths_are_short(heading: str, most: int) -> None:
+    """Every file of a path is an item of its list, counted from 1; what is beside the path follows."""
+    section = (ROOT / "docs/walkthrough.md").read_text(encoding="utf-8").partition(f"## {heading}\n")[2]
+    path = section.partition("Beside the path:")[0]
+    items = re.findall(r"^(\d+)\. `([\w/]+\.py)`", path, re.MULTILINE)
+    assert [int(number) for number, _ in items] == list(range(1, len(items) + 1))
+    assert f" {len(items)} files" in path
+    assert 10 < len(items) <= most
+    assert {name for _, name in items} == set(re.findall(r"`([\w/]+\.py)`", path))
 
 
 def test_replaced_commands_occur_in_the_docs() -> None:

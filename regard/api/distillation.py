@@ -20,7 +20,8 @@ from regard.errors import ConfigError, InputError, TrainingError
 from regard.generate import DecodingConfig
 from regard.runs.device import select_device
 from regard.runs.run_directory import DISTILLED_FROM, RunDirectory
-from regard.text.pairs import read_pairs
+from regard.text.languages import names_languages
+from regard.text.sources import list_source_directions
 from regard.training.distillation import Distillation, DistillationConfig, make_student_recipe
 from regard.training.prepare import prepare_run
 from regard.training.recipe_completion import build_provisional_config, parse_recipe
@@ -62,31 +63,33 @@ def distill(
         texts: Files of lines, or tables, in the language that the teacher reads.
         out: The run directory to create; by default the next free one of runs/distill-1, runs/distill-2, ...
         recipe: The student's recipe, a path or tables; its training data are the translations.
-        overrides: Settings laid over the recipe, as in ["train.steps=1000"].
-        preset: The preset of the student, "small-6+2" if nothing else gives its shape.
+        overrides: Settings that override the recipe, as in ["train.steps=1000"].
+        preset: The preset of the student; "small-6+2" if nothing else determines its shape.
         valid: Validation pairs: two files of lines, or tables; by default translated texts are held out.
         columns: The source and target columns of tables, by header or number.
         pairs: The texts are pairs, as `regard.train` takes them, whose sources are translated.
         references: Train on the pairs themselves as well.
-        interpolate: Take that hypothesis of the beam which is nearest to the reference, by sentence BLEU.
+        interpolate: Train on the hypothesis of the beam that is nearest to the reference, by sentence BLEU.
         skip_empty: Leave out pairs with an empty side, and count them.
         beam, alpha, batch: The teacher's search, as in `Translator.translate`.
-        max_ratio: Leave out translations if the numbers of tokens of both sides have a larger ratio.
+        max_ratio: Leave out translations if the ratio of the lengths of both sides, in tokens, is larger.
         device: As in `regard.train`.
-        precision: What the teacher computes in, as in `regard.load`.
+        precision: The precision of the teacher, as in `regard.load`.
         resume: Continue the distillation in `out`; the result is that of one that was never interrupted.
         where: The name of the recipe in error messages, for tables.
 
     Returns:
         A `TrainingRun`: iterate over it to train the student, or read its `path`, which trains to the end. The texts
-        are translated by then.
+        have been translated by then.
 
     Example:
         >>> run = regard.distill("runs/en-fr", "news.en", out="runs/student", preset="medium-6+2")
         >>> regard.load(run.path).translate("I am good")[0].text
     """
+    files = split_data(texts)
     distillation_config = DistillationConfig(
-        texts=tuple(split_data(texts)),
+        texts=tuple(files),
+        directions=_choose_directions(Path(teacher), files, pairs=pairs or references or interpolate),
         columns=split_columns(columns),
         pairs=pairs,
         references=references,
@@ -104,7 +107,7 @@ def distill(
     directory = Path(out) if out is not None else next_run_directory(Path("runs"), {"task": {"name": "distill"}})
     chosen_device = select_device(device)
     run = RunDirectory(directory)
-    with convert_write_errors(directory, fix="make room, then go on with --resume", error_type=TrainingError):
+    with convert_write_errors(directory, fix="make room, then continue with --resume", error_type=TrainingError):
         run.acquire_lock()
         try:
             distillation = Distillation(run, str(teacher), distillation_config)
@@ -164,12 +167,23 @@ def _complete_recipe(
     languages = vars(teacher_task.read_config().task) if teacher_task.exists() else {}
     languages = {key: languages.get(key, "") for key in ("source_lang", "target_lang")}
     tables = make_student_recipe(given, distillation, languages, DEFAULT_STUDENT_PRESET)
-    build_provisional_config(parse_recipe(tables, device, where), device)
-    data = tables["data"]
-    if valid := data.get("valid"):
-        for _ in read_pairs(split_data(valid), data.get("columns", ()), skip_empty=data.get("skip_empty", False)):
+    recipe = parse_recipe(tables, device, where)
+    provisional = build_provisional_config(recipe, device)
+    data = provisional.data
+    if data.valid:
+        reader = recipe.task_class.make_reader(provisional.task, data)
+        for _ in reader.read_examples(data.valid, data.columns, skip_empty=data.skip_empty):
             pass
     return tables
+
+
+def _choose_directions(teacher: Path, texts: Sequence[str], *, pairs: bool) -> tuple[str, ...]:
+    """Return the directions of a teacher of several that the texts are translated in."""
+    run = RunDirectory(teacher)
+    directions = getattr(run.read_config().task, "directions", ()) if run.exists() else ()
+    if names_languages(texts) and not directions:
+        raise ConfigError(f"{teacher}: has one direction, but the texts name languages; leave these out")
+    return tuple(list_source_directions(texts, directions, pairs=pairs)) if directions else ()
 
 
 def _load_teacher(distillation: Distillation, device: torch.device) -> Translator:

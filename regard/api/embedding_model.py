@@ -221,7 +221,7 @@ class EmbeddingModel(Model):
         Args:
             query: A text, embedded as the vectors were.
             path: A .npy or .parquet file of whole texts, made by this very model.
-            texts: The texts of a .npy file, in their order, where the hits are to name them; .parquet has its own.
+            texts: The texts of a .npy file, in their order, if the hits should contain them; .parquet has its own.
             top: The number of texts to return.
 
         Returns:
@@ -324,7 +324,7 @@ class EmbeddingModel(Model):
         Args:
             word: The word.
             texts: The texts to search for it.
-            max_occurrences: Take the first occurrences only, at most so many; by default all.
+            max_occurrences: The maximum number of occurrences, the first ones; by default all.
 
         Returns:
             A `WordSenses`: `occurrences`, `distances` and `projections` (torch tensors, layer by layer); `show()` in a

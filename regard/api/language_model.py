@@ -246,7 +246,7 @@ class LanguageModel(Model):
 
         Args:
             data: A file of plain text, or several.
-            window: The number of tokens read at once; by default as many as the model takes.
+            window: The number of tokens read at once; by default the context length of the model.
             stride: The number of tokens from one window to the next (docs/language-models.md).
 
         Returns:

@@ -68,7 +68,7 @@ class MaskedLanguageModel(TextEncoder):
 
         Returns:
             For one text a list with an entry for each mask: its `k` most likely `MaskPrediction`, each with `word`,
-            `probability` and `text` (the text with that mask filled). Each mask is predicted by itself. For a list of
+            `probability` and `text` (the text with that mask filled). Each mask is predicted separately. For a list of
             texts, a list of such lists, in the same order.
 
         Example:
@@ -178,7 +178,7 @@ class MaskedLanguageModel(TextEncoder):
         return self.predictor.encode_masked(text) if masked else super()._encode_look_input(text, pair)
 
     def _add_prediction(self, target: LookTarget, rows: SegmentedRows, text: str) -> LookTarget:
-        """Predict, of a pair, if the second text is next; else every token itself, and at a mask its likeliest word."""
+        """Predict the second text of a pair as next or not; else every token, and at a mask the most likely word."""
         if "next" in self.network.heads and bool(rows.token_type_ids.any()):
             return self._add_next_sentence_prediction(target, rows)
         if "masked" not in self.network.heads:

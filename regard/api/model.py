@@ -263,7 +263,7 @@ class Model(ABC):
     def _draw_survey_targets(
         self, files: Sequence[str], kind: str | None, sentences: int, seed: int
     ) -> tuple[list[LookTarget], list[str], dict[str, Any]]:
-        """Draw sentences; return their forward passes, the kinds of attention asked for, and facts about them."""
+        """Draw sentences; return their forward passes, the requested kinds of attention, and facts about them."""
         kinds = list(ATTENTION_KINDS) if _has_pairs(files) and len(self.stacks) > 1 else list(self.stacks[:1])
         if kind is not None and kind not in kinds:
             raise InputError(f"{kind} attention cannot be surveyed on {' '.join(files)}; accepted: {', '.join(kinds)}")

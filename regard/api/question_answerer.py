@@ -1,4 +1,4 @@
-"""An encoder that answers questions about a text by a span of it, or says that the text has no answer."""
+"""An encoder that answers questions about a text by a span of it, or reports that the text has no answer."""
 
 from __future__ import annotations
 
@@ -83,9 +83,10 @@ class QuestionAnswerer(TextEncoder):
             context: The text that holds the answer, of any length: a long one is read in overlapping windows.
             n_best: The number of spans to return.
             no_answer: Allow the answer that there is none; by default if the model was trained on such questions.
-            threshold: How much more likely than the best span, in log-probability, it must be that there is no
-                answer; by default that of the model, task.threshold.
-            max_answer_length: The most tokens of an answer; by default those of the model, task.max_answer_length.
+            threshold: The margin in log-probability by which "no answer" must exceed the best span; by default that of
+                the model, task.threshold.
+            max_answer_length: The largest number of tokens of an answer; by default that of the model,
+                task.max_answer_length.
 
         Returns:
             An `Answer`: `text`, which is ``context[start:end]``, `score` (its probability), `start`, `end` and

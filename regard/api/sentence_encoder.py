@@ -35,18 +35,19 @@ class SentenceEncoder(TextEncoder):
     def evaluate(
         self, data: str | Sequence[str], *, columns: str | Sequence[str] = (), skip_empty: bool = False
     ) -> dict[str, Any]:
-        """Score the vectors on scored pairs, or on pairs that must find each other.
+        """Score the vectors on scored pairs, or by retrieval on pairs.
 
         Args:
-            data: A table, or several: .tsv, .csv, .jsonl, .parquet, also compressed; of two texts and a score, of two
-                texts, or of two texts and a hard negative.
+            data: A table, or several: .tsv, .csv, .jsonl, .parquet, also compressed; with two texts and a score, two
+                texts, or two texts and a hard negative.
             columns: The columns, by header or number, as "1,2,3" or ("1", "2", "3"); by default recognised by their
                 names.
             skip_empty: Leave out rows with an empty text, and count them, instead of refusing the file.
 
         Returns:
-            A dict with task, n and, of scored pairs, spearman and pearson; of others mrr, accuracy_at_1, accuracy_at_5
-            and accuracy_at_10 of finding the second text of each pair among all second texts, and hard negatives.
+            A dict with task, n and, for scored pairs, spearman and pearson; for others mrr, accuracy_at_1,
+            accuracy_at_5 and accuracy_at_10 of finding the second text of each pair among all second texts and hard
+            negatives.
         """
         names = split_columns(columns)
         return self.task.evaluate(self.network, split_data(data), names, skip_empty, self.device)

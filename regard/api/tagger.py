@@ -59,14 +59,13 @@ class Tagger(TextEncoder):
 
         Args:
             text: A text, or a list of texts. An empty text has no words.
-            split: Split words at white space only; by default text is cut into words as the training data is, or, where
-                that had no running text to learn from, at white space and punctuation.
+            split: Split words at white space only; by default text is segmented as in the training data, or, if that
+                had no running text to learn from, at white space and punctuation.
 
         Returns:
             For one text a list of `TaggedWord`: `word`, `label`, `probability`, `start` and `end` (its characters in
-            the text), `token_start` and `token_end` (those of the token that it is written in: "don't" of "do" and
-            "n't"), and `score` where the model predicts numbers. For a list of texts, a list of such lists, in the
-            same order.
+            the text), `token_start` and `token_end` (those of the token that contains it, such as "don't" for "n't"),
+            and `score` where the model predicts numbers. For a list of texts, a list of such lists, in the same order.
 
         Example:
             >>> [(each.word, each.label) for each in model.tag("The plane lands in Tokyo.")]
@@ -104,11 +103,11 @@ class Tagger(TextEncoder):
     def format_conllu(self, text: str, words: Sequence[TaggedWord]) -> str:
         """Return the words of a text, as `tag` labelled them, as a sentence of CoNLL-U.
 
-        Labels stand in the column that the model was trained on, or upos if they are universal parts of speech; labels
-        that are of no such column, and scores, stand under misc, as in Label=B-LOC and Score=0.5.
+        Labels are in the column that the model was trained on, or upos if they are universal parts of speech; labels of
+        other kinds, and scores, are under misc, as in Label=B-LOC and Score=0.5.
 
         Args:
-            text: The text; its white space becomes single blanks.
+            text: The text; its white space becomes single spaces.
             words: Its words.
 
         Returns:

@@ -29,7 +29,7 @@ def train(
         recipe: The path of a TOML recipe, or its tables as a dict of dicts. Only task.name and data.train are
             required; vocabulary, model size, batch and steps are chosen from the data and the device.
         out: The run directory to create; by default the next free one of runs/translate-1, runs/translate-2, ...
-        overrides: Settings laid over the recipe, as in ["train.steps=1000", "model.preset=small"].
+        overrides: Settings that override the recipe, as in ["train.steps=1000", "model.preset=small"].
         device: "auto" (a GPU where one is available), "cpu", "cuda", "cuda:1" (the second GPU) or "mps".
         resume: Continue the run in `out`; the result is that of a run that was never interrupted.
         where: The name of the recipe in error messages, for a dict.
@@ -82,7 +82,7 @@ class TrainingRun:
         return events
 
     def close(self) -> None:
-        """Give the run up where it is, so that it can be resumed elsewhere from its last checkpoint."""
+        """Stop the run and release its directory, so that it can be resumed elsewhere from its last checkpoint."""
         if self._events is not None:
             self._events.close()
         self.prepared.directory.lock.release()

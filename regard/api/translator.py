@@ -12,6 +12,7 @@ from torch import nn
 
 from regard.api.inputs import check_text, check_texts, refuse_given, split_columns, split_data
 from regard.api.model import Model, TokenIds
+from regard.api.translation_evaluation import merge_scores, read_pairs_by_direction, score_pairs
 from regard.data.buckets import buffered_read
 from regard.disk import check_writable, convert_write_errors
 from regard.errors import InputError
@@ -19,7 +20,6 @@ from regard.generate import DecodingConfig
 from regard.generate.config import LENGTH_PENALTIES
 from regard.look.compute.look_target import LookTarget, Side
 from regard.look.inspection import Inspection
-from regard.metrics import perplexity, translation_score
 from regard.models.interfaces import Seq2SeqModel
 from regard.predict.shortlist import Shortlist
 from regard.predict.shortlist_learning import learn_shortlist
@@ -41,11 +41,15 @@ PER_TOKEN, COMMON = 100, 1000
 class Translator(Model):
     """A trained translation model.
 
+    Attributes:
+        to: The language that a model of several translates into where a call does not name one.
+
     Example:
         >>> model = regard.Translator.load("runs/en-fr")
         >>> model.translate("I am good")[0].text
     """
 
+    to: str = ""
     stacks = ("encoder", "decoder")
     network: Seq2SeqModel
 
@@ -57,8 +61,21 @@ class Translator(Model):
         self.predictor: TranslationPredictor = task.make_predictor(network, device)
 
     def _describe(self) -> list[str]:
-        config = self.task.config
-        return [f"{config.source_lang} -> {config.target_lang}"] if config.source_lang and config.target_lang else []
+        directions = self.task.directions
+        return [str(directions)] if directions.is_tagged else [" -> ".join(each) for each in directions.known]
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """The directions of this model, as in ("en-fr", "fr-en"); empty where its languages are not recorded."""
+        return tuple(map(str, self.task.directions.known))
+
+    def info(self) -> dict[str, Any]:
+        about = super().info()
+        return {"directions": list(self.directions), **about} if self.directions else about
+
+    def _choose_target(self, to: str) -> str:
+        """Return the language to translate into, "" where it is not recorded; refuse one that there is not."""
+        return self.task.directions.choose_target(to or self.to)
 
     @property
     def _max_text_tokens(self) -> int:
@@ -69,8 +86,11 @@ class Translator(Model):
         return len(self.task.tokenizers.target)
 
     def _encode_texts(self, example: Sequence[str]) -> list[TokenIds]:
-        sides = [self.task.tokenizers.source, self.task.tokenizers.target]
-        return [side.encode(text) for side, text in zip(sides, example, strict=False)]
+        source, *targets = example
+        return [*self._encode_sources([source]), *map(self.task.tokenizers.target.encode, targets)]
+
+    def _encode_sources(self, texts: Sequence[str], to: str = "") -> list[TokenIds]:
+        return self.predictor.encode_sources(texts, to or self.to)
 
     @overload
     def translate(  # type: ignore[overload-overlap]
@@ -88,6 +108,7 @@ class Translator(Model):
         batch: int = DecodingConfig.batch,
         aligned: bool = True,
         attention: bool = False,
+        to: str = "",
     ) -> list[Translation]: ...
 
     @overload
@@ -106,6 +127,7 @@ class Translator(Model):
         batch: int = DecodingConfig.batch,
         aligned: bool = True,
         attention: bool = False,
+        to: str = "",
     ) -> list[list[Translation]]: ...
 
     def translate(
@@ -123,6 +145,7 @@ class Translator(Model):
         batch: int = DecodingConfig.batch,
         aligned: bool = True,
         attention: bool = False,
+        to: str = "",
     ) -> list[Translation] | list[list[Translation]]:
         """Translate a text, or each text of a list.
 
@@ -139,6 +162,7 @@ class Translator(Model):
             batch: The number of texts translated at a time.
             aligned: Align the words of each translation with those of its source.
             attention: Keep the cross-attention weights of each translation.
+            to: The language to translate into, for a model of several, as in "fr" (`directions` lists them).
 
         Returns:
             For one text a list of `Translation`, best first: `text`, `score` (log-probability divided by the length
@@ -163,7 +187,7 @@ class Translator(Model):
         )
         batches = buffered_read(check_texts([text] if isinstance(text, str) else text))
         translations = [
-            best for _, best in self.translate_batches(batches, config, aligned=aligned, attention=attention)
+            best for _, best in self.translate_batches(batches, config, aligned=aligned, attention=attention, to=to)
         ]
         return translations[0] if isinstance(text, str) else translations
 
@@ -182,6 +206,7 @@ class Translator(Model):
         batch: int = DecodingConfig.batch,
         aligned: bool = True,
         attention: bool = False,
+        to: str = "",
     ) -> Iterator[list[Translation]]:
         """Translate texts from an iterable of any length, also an endless one.
 
@@ -189,7 +214,8 @@ class Translator(Model):
 
         Args:
             texts: Texts, such as the lines of an open file.
-            beam, alpha, n_best, sample, temperature, top_k, top_p, seed, batch, aligned, attention: As in `translate`.
+            beam, alpha, n_best, sample, temperature, top_k, top_p, seed, batch, aligned, attention, to: As in
+                `translate`.
 
         Yields:
             The translations of each text, best first, in the order of the texts.
@@ -206,7 +232,9 @@ class Translator(Model):
             batch=batch,
         )
         batches = buffered_read(check_texts(texts))
-        return (best for _, best in self.translate_batches(batches, config, aligned=aligned, attention=attention))
+        return (
+            best for _, best in self.translate_batches(batches, config, aligned=aligned, attention=attention, to=to)
+        )
 
     def translate_batches(
         self,
@@ -215,31 +243,35 @@ class Translator(Model):
         *,
         aligned: bool = True,
         attention: bool = False,
+        to: str = "",
     ) -> Iterator[tuple[str, list[Translation]]]:
         """Translate batches of texts, each sorted by length inside; yield every text with its translations, in order.
 
         Args:
             batches: Lists of texts.
             config: The search, as a `regard.generate.DecodingConfig`.
-            aligned, attention: As in `translate`.
+            aligned, attention, to: As in `translate`.
         """
-        return self.predictor.translate(batches, config, with_alignment=aligned, with_attention=attention)
+        target = self._choose_target(to)
+        return self.predictor.translate(batches, config, with_alignment=aligned, with_attention=attention, to=target)
 
-    def force_decode(self, source: str, target: str, *, alpha: float = DecodingConfig.alpha) -> ForcedDecoding:
+    def force_decode(
+        self, source: str, target: str, *, alpha: float = DecodingConfig.alpha, to: str = ""
+    ) -> ForcedDecoding:
         """Score a given translation.
 
         Args:
             source: The text.
             target: The translation to score.
-            alpha: The length penalty, as in `translate`.
+            alpha, to: The length penalty and the language of the target, as in `translate`.
 
         Returns:
             A `ForcedDecoding`: `hypothesis` with `score` and `token_scores`, and `attention`, a torch tensor of
             cross-attention weights (layers, heads, target tokens, source tokens).
         """
         check_option("alpha", alpha, LENGTH_PENALTIES)
-        ids = self.task.tokenizers.source.encode(source), self.task.tokenizers.target.encode(target)
-        return next(self.predictor.force_decode([ids], alpha))
+        source_ids, target_ids = self._encode_sources([source], to)[0], self.task.tokenizers.target.encode(target)
+        return next(self.predictor.force_decode([(source_ids, target_ids)], alpha))
 
     def learn_shortlist(
         self,
@@ -300,6 +332,7 @@ class Translator(Model):
         top_k: int | None = None,
         top_p: float = 1.0,
         seed: int = 0,
+        to: str = "",
     ) -> Inspection:
         """Look inside the model while it translates a text.
 
@@ -307,15 +340,17 @@ class Translator(Model):
             text: The text.
             target: The translation the decoder reads; by default the best one that the search finds.
             beam, alpha, sample, temperature, top_k, top_p, seed: The search, as in `translate`; not with a target.
+            to: The language to translate into, as in `translate`. Its token is the first of the source.
 
         Returns:
             An `Inspection`: `attention("cross")`, `effective_attention("encoder")`, `attribution(layer=3)` and others,
             each a torch tensor; `show()` in a notebook or terminal, `save("look.html")` anywhere.
         """
         tokenizers = self.task.tokenizers
-        source = tokenizers.source.encode(check_text(text))
+        source = self._encode_sources([check_text(text)], to)[0]
         self.predictor.check_lengths([(0, source)], tokenizers.source)
         about: dict[str, object] = {"model": str(self.path), "text": text}
+        about |= {"to": self._choose_target(to)} if self.task.directions.is_tagged else {}
         config = DecodingConfig(
             beam=beam,
             alpha=DecodingConfig.alpha if alpha is None else alpha,
@@ -346,42 +381,37 @@ class Translator(Model):
         beam: int | None = None,
         alpha: float = DecodingConfig.alpha,
         batch: int = DecodingConfig.batch,
+        source_lang: str = "",
+        target_lang: str = "",
     ) -> dict[str, Any]:
         """Score the model on parallel texts.
 
         Args:
-            data: Two files of lines (["test.en", "test.fr"]), or tables ("test.tsv").
+            data: Two files of lines (["test.en", "test.fr"]), or tables ("test.tsv"); files that name their languages
+                ("test.tsv:en=1,de=2,fr=3") are scored in every direction that the model has.
             columns: The source and target columns of tables, by header or number, as "en,fr" or ("1", "3"); by default
                 those the model was trained on.
             skip_empty: Leave out pairs with an empty side, and count them, instead of refusing the file.
             lowercase: Compute BLEU and chrF on lower-cased text.
             beam, alpha, batch: The search, as in `translate`.
+            source_lang, target_lang: The direction of the pairs, for a model of several.
 
         Returns:
             A dict with task, n (pairs), bleu, bleu_signature, chrf, chrf_signature, exact (the fraction of
-            translations equal to their reference), perplexity and tokens.
+            translations equal to their reference), perplexity and tokens; of several directions bleu, chrf and exact
+            are means, and bleu_en-fr, ... are those of each.
         """
-        names = split_columns(columns) or self.config.data.columns
-        pairs = list(read_pairs(split_data(data), names, skip_empty=skip_empty))
-        sources, references = zip(*pairs, strict=True)
-        tokenizers = self.task.tokenizers
-        sides = tokenizers.source.encode_batch(sources), tokenizers.target.encode_batch(references)
-        nll, n_tokens = self.predictor.compute_nll(list(zip(*sides, strict=True)))
+        groups = read_pairs_by_direction(
+            split_data(data),
+            split_columns(columns) or self.config.data.columns,
+            self.task.directions,
+            source_lang=source_lang,
+            target_lang=target_lang or self.to,
+            skip_empty=skip_empty,
+        )
         config = DecodingConfig(beam=beam, alpha=alpha, batch=batch)
-        batches = self.translate_batches(buffered_read(sources), config, aligned=False)
-        hypotheses = [best[0].text for _, best in track(batches, "translating", len(pairs))]
-        scores = translation_score(hypotheses, references, lowercase=lowercase)
-        return {
-            "task": self.task.name,
-            "n": len(pairs),
-            "bleu": scores.bleu,
-            "bleu_signature": scores.bleu_signature,
-            "chrf": scores.chrf,
-            "chrf_signature": scores.chrf_signature,
-            "exact": scores.exact,
-            "perplexity": perplexity(nll, n_tokens),
-            "tokens": n_tokens,
-        }
+        scores = {each.direction: score_pairs(self.predictor, each, config, lowercase=lowercase) for each in groups}
+        return {"task": self.task.name, **merge_scores(scores)}
 
     def _build_look_target(self, *sides_ids: TokenIds) -> LookTarget:
         """Build the forward pass of a source and a target; without a target, the decoder reads its start token only."""

@@ -51,12 +51,17 @@ def answer(
     n_best: Annotated[int, typer.Option(help="The number of answers to each question, best first.")] = 1,
     no_answer: Annotated[
         bool | None,
-        typer.Option("--no-answer/--always-answer", help="Allow an empty answer, or never. Default: as in training."),
+        typer.Option("--no-answer/--always-answer", help="Allow or forbid an empty answer. Default: as in training."),
     ] = None,
     threshold: Annotated[
-        float | None, typer.Option(help="No answer if that is more likely by this log-probability. Default: 0.")
+        float | None,
+        typer.Option(
+            help="Margin in log-probability by which no answer must be more likely than the best span. Default: 0."
+        ),
     ] = None,
-    max_answer_length: Annotated[int | None, typer.Option(help="Tokens of an answer, at most. Default: 30.")] = None,
+    max_answer_length: Annotated[
+        int | None, typer.Option(help="The largest number of tokens of an answer. Default: 30.")
+    ] = None,
     skip_empty: SkipEmptyOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",

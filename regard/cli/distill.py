@@ -108,6 +108,6 @@ def distill(
             **search,
         )
     except KeyboardInterrupt:
-        print_message("stopped; the same command goes on from here" + ("" if resume else " with --resume"))
+        print_message("stopped; the same command continues from here" + ("" if resume else " with --resume"))
         raise
     train_and_display(run, device)

@@ -13,6 +13,8 @@ plain text. The labels of words are read from the column that the tagger was tra
 
     regard evaluate runs/en-fr test.en test.fr
     regard evaluate runs/en-fr europarl.tsv:1,3 --json
+    regard evaluate runs/en-de-fr europarl.tsv:1,3 --source-lang en --target-lang fr
+    regard evaluate runs/en-de-fr europarl.tsv:en=1,de=2,fr=3              # in all directions
     regard evaluate runs/pos dev.conllu
     regard evaluate runs/books books.txt --stride 64
 """
@@ -56,6 +58,8 @@ def evaluate(
     stride: Annotated[
         int | None, typer.Option(help="For a language model: tokens from one window to the next.")
     ] = None,
+    source_lang: Annotated[str, typer.Option(help="For a translator of several: the language of the sources.")] = "",
+    target_lang: Annotated[str, typer.Option(help="For a translator of several: the language of the targets.")] = "",
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
@@ -67,6 +71,8 @@ def evaluate(
         "columns": parse_columns(column, columns) or None,
         "skip_empty": skip_empty or None,
         "lowercase": lowercase or None,
+        "source_lang": source_lang or None,
+        "target_lang": target_lang or None,
         "beam": beam,
         "alpha": alpha,
         "batch": batch,

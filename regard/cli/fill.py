@@ -1,7 +1,7 @@
 """Predict the words that [MASK] stands for, in texts given as arguments, the lines of a file, or standard input.
 
 One line for each text, in the same order: the most likely words, each with its probability, tab-separated; an empty
-line for an empty text. Each of several masks is predicted by itself, and a | stands between them.
+line for an empty text. Several masks are predicted separately, and their predictions are separated by a |.
 
     regard fill runs/bert "the [MASK] exceeded the speed limit"
     regard fill runs/bert "[MASK] is the capital of [MASK]." --top 3 --json

@@ -34,6 +34,7 @@ from regard.cli.options import (
     ModelArgument,
     PrecisionOption,
     SeedOption,
+    ToOption,
     drop_none,
     load_network,
     print_json,
@@ -51,6 +52,7 @@ def identify(
     data: Annotated[list[str], typer.Argument(metavar="DATA...", help="Texts, or parallel files or tables.")],
     stack: Annotated[str, typer.Option(help="What to measure: encoder, decoder or all.")] = "all",
     sentences: Annotated[int | None, typer.Option(help="Sentences to sample from DATA; 2000 by default.")] = None,
+    to: ToOption = "",
     maps: Annotated[str, typer.Option(help="The maps to measure with.")] = "identity,linear,mlp",
     out: Annotated[str | None, typer.Option(help="A directory for identify.json and identify.png.")] = None,
     seed: SeedOption = 0,
@@ -60,7 +62,7 @@ def identify(
 ) -> None:
     refuse_reduced(precision, "identify")
     try:
-        result = load_network(model, device, "identify tokens").identify(
+        result = load_network(model, device, "identify tokens", to=to).identify(
             data, stack=stack, maps=split_commas(maps), seed=seed, out=out, **drop_none(sentences=sentences)
         )
     except KeyboardInterrupt:

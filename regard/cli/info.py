@@ -82,8 +82,4 @@ def _flatten(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str
         if isinstance(value, dict):
             yield from _flatten(value, f"{prefix}{key}.")
         elif value not in ("", (), []):
-            yield f"{prefix}{key}", _format_value(value)
-
-
-def _format_value(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else format_setting(value)
+            yield f"{prefix}{key}", format_setting(value)

@@ -1,4 +1,4 @@
-"""The lines of a file as verbs on whole files take them: numbered from 1, in batches."""
+"""The lines of a file, for verbs that read whole files: numbered from 1, in batches."""
 
 from __future__ import annotations
 

@@ -35,6 +35,7 @@ from regard.cli.options import (
     DeviceOption,
     ModelArgument,
     PrecisionOption,
+    ToOption,
     drop_none,
     load_network,
     refuse_reduced,
@@ -69,6 +70,7 @@ def look(
     model: ModelArgument,
     text: Annotated[str | None, typer.Argument(help="The text to look at.")] = None,
     target: Annotated[str | None, typer.Option(help="The translation to examine; by default the best one.")] = None,
+    to: ToOption = "",
     pair: Annotated[
         str | None, typer.Option(help="A second text, for encoders of pairs; the context of a question.")
     ] = None,
@@ -113,14 +115,16 @@ def look(
         others |= {} if view == "attribution" else {"--estimate": estimate}
         _refuse_options(f"--corpus shows {view} of many texts, of all heads", {**texts, **others})
         options = {"sentences": sentences, "seed": seed, "estimate": estimate}
-        _survey_corpus(model, corpus, view, out, device, kind=kind, **options)
+        _survey_corpus(model, to, corpus, view, out, device, kind=kind, **options)
     elif sentences is not None or seed is not None:
         raise InputError("--sentences and --seed go with --corpus")
     elif text is None:
         raise InputError("no text to look at; give a TEXT, or a file with --corpus")
     else:
         _check_output_path(out)
-        inspection = _inspect_text(model, text, device, {"target": target, "pair": pair, "beam": beam})
+        inspection = _inspect_text(
+            model, text, device, {"target": target, "pair": pair, "beam": beam, "to": to or None}
+        )
         _show_view(inspection, view, out, words=words, kind=kind, layer=layer, head=head, estimate=estimate)
 
 
@@ -252,14 +256,14 @@ def _load_encoder(model: str, device: str, view: str) -> TextEncoder:
 
 
 def _survey_corpus(
-    model: str, corpus: list[str], view: str, out: str, device: str, *, kind: str | None, **options: int | None
+    model: str, to: str, corpus: list[str], view: str, out: str, device: str, *, kind: str | None, **options: int | None
 ) -> None:
     """Show a view over files: identifiability by length, attribution by layer, or effective attention."""
     from regard.look.corpus import survey
 
     if out:
         survey.check_survey_path(out)
-    loaded = load_network(model, device, "be looked into")
+    loaded = load_network(model, device, "be looked into", to=to)
     surveys: dict[str, Callable[..., Any]] = {
         "identifiability": loaded.survey,
         "attribution": loaded.survey_attribution,

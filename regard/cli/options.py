@@ -39,6 +39,9 @@ SkipEmptyOption = Annotated[
 BeamOption = Annotated[
     int | None, typer.Option(help="Beam width; 1 is greedy search. Default: 4, or --n-best if that is more.")
 ]
+ToOption = Annotated[
+    str, typer.Option("--to", metavar="LANGUAGE", help="The language to translate into, for a model of several.")
+]
 AlphaOption = Annotated[float | None, typer.Option(help="Length penalty ((5 + length) / 6)^alpha. Default: 0.6.")]
 ShortlistOption = Annotated[
     str, typer.Option(help="For a translator on a CPU: a file that `regard shortlist` wrote for this model.")
@@ -57,13 +60,17 @@ def load_model(model_class: type[ModelT], path: str, device: str, verb: str, pre
     return model
 
 
-def load_network(path: str, device: str, verb: str, precision: str = "auto") -> NetworkModel:
-    """Load a model of any kind that has a network; refuse word vectors for a verb that needs one."""
-    from regard.api import WordVectors, load
+def load_network(path: str, device: str, verb: str, precision: str = "auto", to: str = "") -> NetworkModel:
+    """Load a model of any kind that has a network, to translate into a language if given; refuse word vectors."""
+    from regard.api import Translator, WordVectors, load
 
     model = load(path, device=device, precision=precision)
     if isinstance(model, WordVectors):
         raise InputError(f"{path}: word vectors, without a network: they cannot {verb}; use them with: regard match")
+    if isinstance(model, Translator):
+        model.to = to
+    elif to:
+        raise InputError(f"{path}: a model for {model.task.name}, which does not translate; leave --to out")
     return model
 
 

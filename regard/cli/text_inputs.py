@@ -46,6 +46,6 @@ def count_empty(batches: Iterable[Sequence[str]]) -> Iterator[Sequence[str]]:
 
 
 def warn_empty(n_empty: int, n_texts: int) -> None:
-    """Warn if some texts are empty, which have no result."""
+    """Warn if some texts are empty, since these have no result."""
     if n_empty:
         warn(f"{n_empty:,} of {n_texts:,} texts are empty; so are their results")

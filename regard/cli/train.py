@@ -7,6 +7,9 @@ and number of steps are chosen from the amount of data and the device, and writt
     regard train translate corpus.tsv:1,3 more.jsonl --valid dev.en --valid dev.fr
     regard train translate train.en train.fr --out runs/en-fr --resume        # after any interruption
 
+    regard train translate tatoeba.tsv:en=1,fr=2 europarl.tsv:en=1,de=2,fr=3 --out runs/en-de-fr      # six directions
+    regard train translate mine.tsv --from runs/en-fr --keep corpus.tsv:1,3 --out runs/mine      # your own domain
+
     regard train pretrain books.txt --out runs/bert                           # BERT: blank lines between documents
     regard train classify reviews.tsv:text,label --from runs/bert --out runs/reviews
     regard train tag train.conllu --column upos --valid dev.conllu --out runs/pos      # from scratch, without --from
@@ -65,8 +68,12 @@ def train(
     start: Annotated[
         str, typer.Option("--from", metavar="MODEL", help="Start from this model, or from word vectors.")
     ] = "",
-    source_lang: Annotated[str, typer.Option(help="The source language; recorded, not used.")] = "",
-    target_lang: Annotated[str, typer.Option(help="The target language; recorded, not used.")] = "",
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="For a translator with --from: data that it was trained on, mixed in so that it keeps it."),
+    ] = None,
+    source_lang: Annotated[str, typer.Option(help="The source language: recorded, and that of unnamed data.")] = "",
+    target_lang: Annotated[str, typer.Option(help="The target language: recorded, and that of unnamed data.")] = "",
     skip_empty: SkipEmptyOption = False,
     seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.")] = None,
     device: DeviceOption = "auto",
@@ -80,7 +87,12 @@ def train(
     tables, where = _read_tables(recipe_or_task)
     options: dict[str, dict[str, Any]] = {
         "task": {"source_lang": source_lang, "target_lang": target_lang},
-        "data": {"valid": tuple(valid or ()), "columns": parse_columns(column, columns), "skip_empty": skip_empty},
+        "data": {
+            "valid": tuple(valid or ()),
+            "keep": tuple(keep or ()),
+            "columns": parse_columns(column, columns),
+            "skip_empty": skip_empty,
+        },
         "model": {"start": start, "architecture": architecture},
         "tokenizer": {"kind": "characters" if characters else ""},
     }

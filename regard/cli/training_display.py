@@ -20,6 +20,7 @@ from regard.training.learning_curve import draw_learning_curve
 from regard.training.loop import EARLY_COMPILED_PROGRESS_STEPS, EARLY_PROGRESS_STEPS, TrainingEvent
 from regard.training.memory import check_batch_fits
 from regard.training.plan import make_plan
+from regard.training.schedule import sum_micro_batches
 
 N_RECENT_INTERVALS = 10
 """Intervals between events over which the speed on the live line is averaged."""
@@ -43,7 +44,7 @@ def _train_and_display(run: TrainingRun, device: str) -> None:
             display.show_event(event)
     if display.last_event.kind == "interrupted":
         command = resume_command(run.prepared.directory.path, device)
-        print_message(f"saved at step {display.last_event.step:,}; to go on: {command}")
+        print_message(f"saved at step {display.last_event.step:,}; to continue: {command}")
         raise_interruption(display.last_event.values["signal"])  # nothing that was to follow the training may run
     _print_summary(run, display.last_event, device)
 
@@ -52,6 +53,7 @@ class ProgressPoint(NamedTuple):
     """Progress at an event; `seconds` counts training steps only, not validation or saving."""
 
     step: int
+    micro_batches: int
     tokens: int
     seconds: float
 
@@ -61,7 +63,9 @@ class TrainingDisplay:
 
     def __init__(self, run: TrainingRun) -> None:
         compiled = run.prepared.config.train.compiled
-        self.progress, self.n_steps = run.trainer.progress, run.prepared.config.train.steps
+        self.train = run.prepared.config.train
+        self.progress, self.n_steps = run.trainer.progress, self.train.steps
+        self._n_micro_batches = sum_micro_batches(self.train, self.n_steps)
         self.last_event = TrainingEvent("end", self.progress.step, {})
         self._start_time, self._first_point, self._last_print_time = time.monotonic(), self._current_point(), 0.0
         # The first interval of a compiled run is mostly compilation, so it is left out of the speed.
@@ -109,9 +113,11 @@ class TrainingDisplay:
         if self._warm_point is None:
             self._warm_point = now
         elif now.step - self._warm_point.step >= last - warm_up:
-            seconds = (now.seconds - self._warm_point.seconds) / (now.step - self._warm_point.step)
-            left = _describe_duration(seconds * (self.n_steps - now.step))
-            print_message(f"about {left} to go ({_format_step_time(seconds)} a step, without validation)")
+            n_timed = now.micro_batches - self._warm_point.micro_batches
+            seconds = (now.seconds - self._warm_point.seconds) / n_timed
+            left = _describe_duration(seconds * (self._n_micro_batches - now.micro_batches))
+            per_step = _format_step_time(seconds * self.train.accumulate)
+            print_message(f"about {left} to go ({per_step} a step, without validation)")
             self._is_time_estimated = True
 
     def _format_line(self, values: dict[str, Any]) -> str:
@@ -127,12 +133,15 @@ class TrainingDisplay:
             return ""
         seconds = max(now.seconds - start.seconds, 1e-9)
         overhead = time.monotonic() - self._start_time - (now.seconds - self._first_point.seconds)
-        per_step = seconds / (now.step - start.step) + overhead / (now.step - self._first_point.step)
-        left = _format_duration(per_step * (self.n_steps - now.step))
+        done, n_timed = now.micro_batches - self._first_point.micro_batches, now.micro_batches - start.micro_batches
+        per_micro_batch = seconds / n_timed + overhead / done
+        left = _format_duration(per_micro_batch * (self._n_micro_batches - now.micro_batches))
         return f"  {(now.tokens - start.tokens) / seconds:,.0f} tokens/s  {left} left"
 
     def _current_point(self) -> ProgressPoint:
-        return ProgressPoint(self.progress.step, self.progress.tokens, self.progress.seconds)
+        progress = self.progress
+        n_micro_batches = sum_micro_batches(self.train, progress.step)
+        return ProgressPoint(progress.step, n_micro_batches, progress.tokens, progress.seconds)
 
 
 def resume_command(path: Path, device: str = "auto") -> str:
@@ -163,9 +172,9 @@ def _describe_result(run: TrainingRun, last_event: TrainingEvent) -> str:
     metric, values = run.prepared.task.validation_metric, last_event.values
     if metric.key not in values:
         ended = f"nothing to do: this run ended at step {last_event.step:,}"
-        return f"{ended}; raise train.steps (or train.patience) to go on"
+        return f"{ended}; raise train.steps (or train.patience) to continue"
     if values[metric.key] is None:
-        return f"done: no score, for no validation gave a number; the weights are those of step {last_event.step:,}"
+        return f"done: no validation gave a score; the weights are those of step {last_event.step:,}"
     weights = f"the average of {values['averaged']} snapshots" if values["averaged"] else "one checkpoint"
     return f"done: {_format_final_score(run, values)}, {weights} at step {values['step']:,}"
 
@@ -176,7 +185,9 @@ def _print_summary(run: TrainingRun, last_event: TrainingEvent, device: str) -> 
     print_message(_describe_result(run, last_event))
     if raw_text := last_event.values.get("raw_text"):
         scores = ", ".join(f"{key.removeprefix('raw_')} {value:.4g}" for key, value in raw_text.items())
-        print_message(f"on running text, which the model cuts into words itself: {scores}")
+        print_message(f"on running text, segmented by the model: {scores}")
+    if before := last_event.values.get("before"):
+        print_message(f"adapted: {_describe_change(before, last_event.values['after'])}")
     try:
         print_message(f"learning curve: {draw_learning_curve(run.prepared.directory, task.validation_metric)}")
     except (MissingExtra, OSError) as error:
@@ -187,6 +198,13 @@ def _print_summary(run: TrainingRun, last_event: TrainingEvent, device: str) -> 
     scoring = f"score it: {score} TEST{option}" if task.has_evaluation else ""
     print_message(f"{usage}{scoring}".rstrip())
     print(escape_unprintable(str(path)), file=sys.stdout)
+
+
+def _describe_change(before: dict[str, float], after: dict[str, float]) -> str:
+    """Return BLEU before and after, of each set that has one of its own."""
+    keys = [key for key in before if key in ("bleu_own", "bleu_kept")] or ["bleu"]
+    changes = (f"{key.removeprefix('bleu_')} {before[key]:.4g} -> {after[key]:.4g}" for key in keys)
+    return f"BLEU {', '.join(changes)}".replace("BLEU bleu ", "BLEU ")
 
 
 def _describe_duration(seconds: float) -> str:

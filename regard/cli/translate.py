@@ -5,6 +5,7 @@ standard input is read, and each line translated as soon as it arrives.
 
     regard translate runs/en-fr "I am good"
     regard translate runs/en-fr --file news.en > news.fr
+    regard translate runs/en-de-fr "I am good" --to fr              # a model of several languages
     regard translate runs/en-fr --engine ctranslate2 --file news.en > out.fr
     tail -f chat.en | regard translate runs/en-fr
 """
@@ -27,6 +28,7 @@ from regard.cli.options import (
     PrecisionOption,
     SeedOption,
     ShortlistOption,
+    ToOption,
     drop_none,
     load_model,
     print_json,
@@ -56,6 +58,7 @@ def translate(
     model: ModelArgument,
     text: TextArguments = None,
     file: FileOption = "",
+    to: ToOption = "",
     beam: BeamOption = None,
     n_best: Annotated[int, typer.Option(help="The number of translations of each text, best first.")] = 1,
     alpha: AlphaOption = None,
@@ -105,11 +108,11 @@ def translate(
         if engine == ENGINES[0]:
             translator = load_model(Translator, model, device, "translate", precision)
             translator.use_shortlist(shortlist or None)
-            results = translator.translate_batches(count_empty(batches), config, aligned=as_json)
+            results = translator.translate_batches(count_empty(batches), config, aligned=as_json, to=to)
         else:
             exported = stack.enter_context(_open_ctranslate2(model, device))
             with_scores = as_json or steps or n_best > 1
-            results = exported.translate_batches(count_empty(batches), config, with_scores=with_scores)
+            results = exported.translate_batches(count_empty(batches), config, with_scores=with_scores, to=to)
         keys = {key: key != "alignment" or engine == ENGINES[0] for key in JSON_KEYS}
         for source, translations in track(results, "translating", total):
             if as_json:

@@ -49,7 +49,7 @@ class CorpusSplit(NamedTuple):
 
 
 class UserCorpus(NamedTuple):
-    """The reader of a user's files for a task, and what they hold in words."""
+    """The reader of a user's files for a task, and a description of what they contain."""
 
     read: Callable[[Sequence[str]], Iterable[Any]]
     unit: str

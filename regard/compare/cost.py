@@ -61,7 +61,7 @@ def summarise(measurements: Measurements) -> ExperimentSummary:
         f"every case is timed once, in random order; three of four medians are at most {measured.noise:.2f} "
         "times the fastest round. "
         "The exponent of n is the slope of a straight line through the logarithms, fitted to the longer half of the "
-        "lengths: once of the whole time, once of the time above the least of the shorter half, because a call has a "
+        "lengths: once to the whole time, once to the time above the minimum of the shorter half, because a call has a "
         "constant overhead. Beside them is the exponent that the number of operations gives. The LSTM is torch's own, "
         "fused."
     )
@@ -99,8 +99,8 @@ def _length_exponents_table(layer_times: LayerTimes) -> ResultTable:
     first, last = layer_times.lengths[0], layer_times.lengths[-1]
     columns = ["pass", "d", "layer", "theory", f"ms, n = {first}", f"n = {last:,}", "all", "added", "operations"]
     title = f"Growth of time with the length n: exponents over n = {layer_times.fitted_lengths[0]} to {last:,}"
-    least = f"the least of n < {layer_times.fitted_lengths[0]}"
-    note = f"all: of the whole time; added: of the time above {least}; operations: if they alone took time."
+    least = f"the minimum over n < {layer_times.fitted_lengths[0]}"
+    note = f"all: for the whole time; added: for the time above {least}; operations: if only they took time."
     return ResultTable(title, columns, rows, note)
 
 

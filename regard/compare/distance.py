@@ -180,8 +180,8 @@ def plot(measurements: Measurements, path: Path) -> Path:
 
 EXPERIMENT = Experiment(
     title="Recurrence and distance",
-    claim="Of the last state of a recurrent network the last tokens have the largest part, and gradients vanish on "
-    "their way back through the steps; attention reads every token directly.",
+    claim="The last tokens contribute most to the last state of a recurrent network, and gradients vanish on their way "
+    "back through the steps; attention reads every token directly.",
     source="Bengio et al. 1994; Hochreiter and Schmidhuber 1997; Vaswani et al. 2017, section 4",
     measure=measure,
     summarise=summarise,

@@ -131,7 +131,7 @@ def _describe_fractions(curves: DistanceCurves, fractions: dict[str, MeanInterva
         for method, each in fractions.items()
     )
     return (
-        f"the last {curves.n_last} of {curves.length} tokens have, in %, {parts}; equal fractions would be "
+        f"the last {curves.n_last} of {curves.length} tokens contribute, in %, {parts}; equal fractions would be "
         f"{100 * curves.equal_fraction:.1f}"
     )
 

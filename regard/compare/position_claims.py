@@ -108,7 +108,7 @@ def judge_claims(measurements: Measurements) -> list[Finding]:
 
 
 def _judge_order_matters(scores: TaskScores) -> Finding:
-    """Judge whether every scheme is better than none; the worst of them decides."""
+    """Judge whether every scheme is better than none; the worst scheme decides."""
     poor = scores.is_poor([*scores.schemes, NO_POSITIONS])
     differences = {name: scores.difference([name], [NO_POSITIONS]) for name in scores.schemes}
     verdict = combine_verdicts(weigh_evidence(each.is_above(0.0), each.is_below(0.0)) for each in differences.values())

@@ -10,7 +10,7 @@ Numbers = Sequence[int | float]
 
 
 class PowerLawFit(NamedTuple):
-    """An exponent and its standard error, which is unknown (nan) for two points, so that these refute nothing."""
+    """An exponent and its standard error, which is unknown (nan) for two points, so that two points refute nothing."""
 
     exponent: float
     standard_error: float

@@ -75,7 +75,7 @@ def generate_tagged(count: int, max_facts: int, seed: int) -> list[TaggedSentenc
 def generate_labelled(count: int, max_facts: int, seed: int) -> list[LabelledExample]:
     """Return `count` different lists of two to `max_facts` facts, a date and an amount of money among them.
 
-    The label is the kind of the earlier of these two: only order tells, wherever in the list they are.
+    The label is the kind of the earlier of these two: so only their order matters, at any position in the list.
     """
     rng = Random(seed)
     facts: dict[str, list[str]] = {**{kind: [] for kind in ORDERED_KINDS}, OTHER_KINDS: []}

@@ -166,7 +166,7 @@ def judge_claims(measurements: Measurements) -> list[Finding]:
 
 
 def min_significant_difference(n_sentences: int, minimum: float = MIN_BLEU_DIFFERENCE) -> float:
-    """Return the smallest significant difference of scores of so many sentences: about their 95 % interval."""
+    """Return the smallest significant difference of scores on that many sentences: about their 95 % interval."""
     return max(minimum, 60 / math.sqrt(n_sentences))
 
 

@@ -25,7 +25,6 @@ from regard.data.columns import Column
 from regard.data.lm_windows import LanguageModelWindows
 from regard.data.order import Placement
 from regard.data.packing import concatenate_ranges
-from regard.data.store import TokenStore
 from regard.nn import IGNORE
 
 TensorDataclassT = TypeVar("TensorDataclassT", bound="TensorDataclass")
@@ -105,16 +104,10 @@ class CausalLMBatch(TensorDataclass):
 
 
 def build_seq2seq_batch(
-    store: TokenStore,
-    placement: Placement,
-    *,
-    pad_id: int,
-    sos_id: int,
-    eos_id: int,
-    columns: tuple[str, str] = ("source", "target"),
+    source: Column, target: Column, placement: Placement, *, pad_id: int, sos_id: int, eos_id: int
 ) -> Seq2SeqBatch:
     """Build the batch of a placement: decoder input after ``<sos>``, labels up to ``<eos>`` (teacher forcing)."""
-    (source, target), (source_width, width) = (store[name] for name in columns), placement.widths
+    source_width, width = placement.widths
     target_in = build_rows(target, placement, width, prefix_id=sos_id, pad_id=pad_id)
     labels, _ = _gather_tokens(target, placement.items, None, eos_id)  # as many as target_in has, at its positions
     return Seq2SeqBatch(

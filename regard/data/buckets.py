@@ -15,7 +15,7 @@ TextT = TypeVar("TextT")
 BUFFER_SIZE = 1024
 """Texts read ahead to be sorted by length."""
 MAX_BUFFER_CHARACTERS = 1 << 24
-"""Characters of the texts read ahead: a buffer with so many is full."""
+"""Characters of the texts read ahead: a buffer with that many is full."""
 
 
 def count_characters(text: object) -> int:

@@ -70,7 +70,7 @@ COLUMN_KINDS = {spec.kind: spec for spec in (TokenColumnSpec, LabelColumnSpec, S
 
 DIGEST_BYTES = 16
 BLOCK_VALUES = 1 << 20
-"""Values of a column that are read at a time where all of them are."""
+"""Values of a column read at a time when all of them are read."""
 FIRST_OFFSET_BYTES = 8
 """The first offset is 0, and no digest includes it."""
 

@@ -22,7 +22,7 @@ MAX_HELD_OUT = 1000
 """Examples held out for validation if no validation files are given, at most; never more than one in twenty."""
 
 HELD_OUT_RATIO = 20
-"""One in so many examples, or lines, is held out for validation."""
+"""One in this many examples, or lines, is held out for validation."""
 
 HASH_BUFFER_FACTOR = 64
 """Hashes in memory before all but the smallest are dropped, in units of `MAX_HELD_OUT`."""

@@ -1,6 +1,6 @@
-"""Removal of duplicates from texts of any amount: a set of their hashes on disk, so that memory does not grow with it.
+"""Removal of duplicate texts: a set of their hashes on disk, so that memory does not grow with their number.
 
-training/distillation.py filters the texts with it that a teacher translates.
+training/distillation.py filters a teacher's source texts with it.
 """
 
 from __future__ import annotations

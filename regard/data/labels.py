@@ -81,7 +81,7 @@ class Labels:
         """Return the message about a label absent from training; the empty string for others."""
         if name in self._index_by_name:
             return ""
-        unknown = f"the label '{name[:40]}' was not there in training; known: {self.format_names()}"
+        unknown = f"the label '{name[:40]}' does not occur in the training data; known: {self.format_names()}"
         return f"{unknown}; correct it, leave it out, or train with examples of it"
 
     def format_names(self, max_names: int = 12) -> str:
@@ -89,7 +89,7 @@ class Labels:
         return ", ".join(self.names[:max_names]) + (f", ... ({len(self)} in all)" if len(self) > max_names else "")
 
     def describe_pair_mismatch(self, pair: str) -> str:
-        """Return what a model was trained on, pairs or single texts, if `pair` is not of that kind; else ""."""
+        """Return the kind of input that a model was trained on, if `pair` is not of that kind; else ""."""
         if self.paired in (None, bool(pair)):
             return ""
         return "pairs of texts" if self.paired else "single texts"
@@ -115,7 +115,7 @@ class Labels:
 
 
 def _parse_labels(text: str) -> Labels:
-    """Parse the content of a file; raise what `Labels.load` catches where it is damaged."""
+    """Parse the content of a file; raise an error that `Labels.load` catches if it is damaged."""
     parsed: Any = json.loads(text)
     names, counts, paired = parsed["labels"], parsed.get("counts", []), parsed.get("paired")
     if not isinstance(names, list) or not all(isinstance(name, str) and not has_surrogate(name) for name in names):

@@ -36,9 +36,9 @@ class WindowSegments(NamedTuple):
 
 def cut_windows(store: TokenStore, column: str, length: int) -> LanguageModelWindows:
     """Return the windows of a column, cached in its store: every batch needs them."""
-    windows = store.window_cache.get((column, length))
+    windows = store.cache.get((column, length))
     if windows is None:
-        windows = store.window_cache[column, length] = LanguageModelWindows(store[column], length)
+        windows = store.cache[column, length] = LanguageModelWindows(store[column], length)
     return windows
 
 

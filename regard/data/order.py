@@ -21,6 +21,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Int, Integer
 
+from regard.data.mixture import Mixture
 from regard.data.packing import Packing, pack
 
 MIN_POOL_ITEMS = 1 << 16
@@ -107,17 +108,20 @@ class Order(ABC):
 
 @dataclass(eq=False)
 class PooledOrder(Order):
-    """The items, or a selection of them, shuffled in each epoch and split into pools."""
+    """The items, a selection or a mixture of them, shuffled in each epoch and split into pools."""
 
     lengths: Int[np.ndarray, "items sides"]
     _: KW_ONLY
     seed: int
     shuffle: bool = True
     pool_size: int | None = None
-    items: Int[np.ndarray, " chosen"] | None = None
+    items: Int[np.ndarray, " chosen"] | Mixture | None = None
 
     def __post_init__(self) -> None:
-        self._n_items = len(self.lengths) if self.items is None else len(self.items)
+        if isinstance(self.items, Mixture):
+            self._n_items = self.items.n_items
+        else:
+            self._n_items = len(self.lengths) if self.items is None else len(self.items)
         assert self._n_items > 0, "no items to put in order"
         self.n_pools = max(1, self._n_items // (self.pool_size or self._default_pool_size()))
         self._cached_permutation: tuple[int, Integer[np.ndarray, " items"]] | None = None
@@ -142,7 +146,8 @@ class PooledOrder(Order):
         """Return all items in the order of that epoch, cached for its next pools."""
         if self._cached_permutation is None or self._cached_permutation[0] != epoch:
             dtype = np.min_scalar_type(len(self.lengths))
-            items = np.arange(self._n_items, dtype=dtype) if self.items is None else self.items.astype(dtype)
+            chosen = self.items.draw(epoch) if isinstance(self.items, Mixture) else self.items
+            items = np.arange(self._n_items, dtype=dtype) if chosen is None else chosen.astype(dtype)
             if self.shuffle:
                 _make_generator(self.seed, epoch).shuffle(items)
             self._cached_permutation = epoch, items

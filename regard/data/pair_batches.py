@@ -1,7 +1,7 @@
-"""Batches of pairs of texts for contrastive training, and which of their texts are no negatives of each other.
+"""Batches of pairs of texts for contrastive training, and which of their texts are not negatives of each other.
 
 Anchors, positives and hard negatives have rows of their own; the texts of one pair have the same row and segment in
-each. `slots` are the places of the pairs among all segments, padded to a power of two, so that few shapes occur.
+each. `slots` are the indices of the pairs among all segments, padded to a power of two, so that few shapes occur.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Batches of skip-gram pairs: words of consecutive text in blocks, subsampled, with windows and negatives drawn.
 
-Drawn are, as in word2vec (Mikolov et al. 2013): which frequent words are left out, the width of each word's window, and
-negatives in proportion to a power of their frequency. The draws are a function of the placement alone, so a resumed
-run repeats them. regard/nn/skip_gram.py draws a block; tasks/vectors.py calls this.
+As in word2vec (Mikolov et al. 2013), the frequent words that are left out, the width of each word's window, and
+negatives (in proportion to a power of their frequency) are drawn at random. The draws are a function of the placement
+alone, so a resumed run repeats them. regard/nn/skip_gram.py draws a block; tasks/vectors.py calls this.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class SkipGramSampler:
         n_input_tokens: int,
         generator: np.random.Generator,
     ) -> SkipGramBatch:
-        """Cut words into blocks; the last is padded with words that have no window."""
+        """Split words into blocks; the last is padded with words that have no window."""
         n_blocks = max(1, -(-len(ids) // CENTRES_PER_BLOCK))
         size, n_pairs = n_blocks * CENTRES_PER_BLOCK, int(n_before.sum() + n_after.sum())
 

@@ -3,7 +3,7 @@
 A store is a directory: the files of its columns (columns.py) and a manifest that is written last. It knows numbers
 only: no text, no special tokens. Tasks write it from tokenized examples and read it through `order.py` (the lengths)
 and `batches.py` (the ids). A store that is damaged, of another format or made from other files counts as absent:
-`TokenStore.open` returns None and the caller writes it anew; the digest tells whether the new one holds the same.
+`TokenStore.open` returns None and the caller writes it anew; the digest shows whether the new one has the same content.
 verification.py compares all bytes with the digest, before they are trained on.
 """
 
@@ -43,7 +43,7 @@ STALE_SECONDS = 3600.0
 
 
 class DigestMismatchError(Exception):
-    """The data to be written is not what was expected; the store at the path stays."""
+    """The data to be written differs from what was expected; the store at the path is kept."""
 
 
 class TokenStore:
@@ -51,7 +51,7 @@ class TokenStore:
 
     def __init__(self, path: Path, columns: Mapping[str, Column | Scalars], digest: str = "") -> None:
         self.path, self.columns, self.digest = path, columns, digest
-        self.window_cache: dict[tuple[str, int], Any] = {}  # filled by lm_windows.py
+        self.cache: dict[tuple[str, int], Any] = {}  # what lm_windows.py and tasks compute from all lengths once
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))

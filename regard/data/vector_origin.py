@@ -45,7 +45,7 @@ class OriginRecord:
 
     @classmethod
     def parse(cls, path: Path, content: str | bytes) -> OriginRecord:
-        """Return what was written as JSON; refuse other content."""
+        """Return the record that was written as JSON; refuse other content."""
         try:
             values: dict[str, Any] = json.loads(content)
             kinds = {"model": str, "level": str, "layers": list, "pooling": str, "normalised": bool, "max_length": int}

@@ -107,7 +107,7 @@ def _open_parquet(path: Path) -> StoredVectors:
         metadata = file.schema_arrow.metadata or {}
         vector_type = file.schema_arrow.field("vector").type
     except (pa.ArrowException, OSError, KeyError):
-        raise DataError(path, "damaged, or no vectors that `regard embed` wrote; embed the texts again") from None
+        raise DataError(path, "damaged, or not vectors that `regard embed` wrote; embed the texts again") from None
     if PARQUET_KEY.encode() not in metadata or not pa.types.is_fixed_size_list(vector_type):
         raise DataError(path, "does not say what model made its vectors; embed the texts again")
     record = OriginRecord.parse(path, metadata[PARQUET_KEY.encode()])

@@ -1,4 +1,4 @@
-"""Verification of a token store: its bytes on disk are those that were written, and every id is of the vocabulary.
+"""Verification of a token store: its bytes on disk are those that were written, and every id is in the vocabulary.
 
 Files are hashed side by side, at the speed of the disk or of BLAKE2b (``bench/loader.py`` measures it). Called by
 training/token_stores.py before a run is resumed.

@@ -27,7 +27,7 @@ from regard.text.limits import max_line_bytes, too_large_error
 from regard.text.table_columns import MAX_SHOWN_CHARACTERS
 
 BINARY_SUFFIX = ".bin"
-"""The suffix of binary files, behind which that of a compression may stand."""
+"""The suffix of binary files, which may be followed by that of a compression format."""
 MAX_HEADER_DIGITS = 12
 """Digits of a number in a header."""
 MAX_HEADER_BYTES = 100
@@ -128,7 +128,7 @@ def _parse_line(
         return word, np.array(fields, dtype=np.float32)
     except ValueError:
         wrong = next(field for field in fields if not _is_number(field))[:MAX_SHOWN_CHARACTERS]
-        raise DataError(path, f"'{wrong}' is no number; expected a word and {width} numbers", number) from None
+        raise DataError(path, f"'{wrong}' is not a number; expected a word and {width} numbers", number) from None
 
 
 def _is_number(field: str) -> bool:
@@ -144,12 +144,12 @@ def _check_new(path: str | Path, word: str, seen: dict[str, int], number: int, l
     if word in seen:
         unit = "vector" if line is None else "line"
         name = word[:MAX_SHOWN_CHARACTERS]
-        raise DataError(path, f"'{name}' again, which {unit} {seen[word]:,} has already; keep one of them", line)
+        raise DataError(path, f"'{name}' is a duplicate of {unit} {seen[word]:,}; keep one of them", line)
     seen[word] = number
 
 
 class _ByteStream:
-    """The bytes of a file, read as they are asked for."""
+    """The bytes of a file, read on demand."""
 
     def __init__(self, path: str | Path) -> None:
         self._path, self._blocks = path, read_decompressed(path)
@@ -163,7 +163,7 @@ class _ByteStream:
         return self._buffer[self._start - n_bytes : self._start]
 
     def take_until(self, separator: bytes, max_bytes: int) -> bytes:
-        """Return the bytes up to and including a separator; without it where there is none so soon, or at all."""
+        """Return the bytes up to and including a separator; without it if there is none within the limit."""
         while (end := self._buffer.find(separator, self._start)) < 0:
             if len(self._buffer) - self._start > max_bytes or not self._read_more():
                 return self.take(max_bytes)
@@ -180,7 +180,7 @@ def _read_binary(path: str | Path) -> WordVectorTable:
     line = stream.take_until(b"\n", MAX_HEADER_BYTES)
     header = _parse_header(line.decode("latin-1"))
     if header is None or not line.endswith(b"\n"):
-        raise DataError(path, "no word2vec binary file: the first line is not 'words width'; is it a text file?")
+        raise DataError(path, "not a word2vec binary file: the first line is not 'words width'; is it a text file?")
     n_words, width = header
     if 4 * width > max_line_bytes():
         raise too_large_error(path, f"a vector of {width:,} numbers,", "correct the header")

@@ -74,7 +74,7 @@ class Comparison:
         return InputError(f"{self.engine}: not the same model: {difference}; nothing was written")
 
     def summary(self) -> str:
-        """Return what was compared, in one line."""
+        """Return a one-line summary of the comparison."""
         return ", ".join(f"{name} {value:.1e}" for name, value in self.largest.items())
 
 

@@ -87,7 +87,7 @@ def _check_translation(
 
 
 def _score_gap(log_probs: torch.Tensor, ours: Sequence[int], theirs: Sequence[int], index: int) -> float:
-    """Return how much the scores of two tokens differ; infinity where one sequence has none."""
+    """Return the difference of the scores of two tokens; infinity if one sequence has none."""
     if index >= min(len(ours), len(theirs)):
         return float("inf")
     return float((log_probs[ours[index]] - log_probs[theirs[index]]).abs())

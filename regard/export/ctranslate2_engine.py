@@ -1,9 +1,9 @@
 """Translation by CTranslate2 instead of regard: `regard translate --engine ctranslate2`.
 
 The model is a directory that `regard export --to ctranslate2` wrote, or any translator, which is exported for the
-duration of the command. Scores are those of regard's formula, computed by the engine for the tokens that it wrote. What
-the engine searches with is its own length penalty, ``length^alpha``; it samples by other rules, and gives the attention
-of no more than one layer, so there are no samples and no word alignments.
+duration of the command. Scores are those of regard's formula, computed by the engine for the tokens that it wrote. The
+engine searches with its own length penalty, ``length^alpha``, samples by other rules, and returns the attention of one
+layer at most, so there are no samples and no word alignments.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from regard.generate import DecodingConfig, make_hypothesis
 from regard.predict.input_length import check_fits
 from regard.predict.translation import EMPTY_TRANSLATION, MAX_EXTRA_TOKENS, Translation
 from regard.progress import warn
+from regard.text.languages import ONE_DIRECTION, Directions
 from regard.text.tokenizer import TOKENIZER_FILE, Tokenizer, TokenizerPair
 
 MODEL_FILE, CONFIG_FILE = "model.bin", "config.json"
@@ -63,6 +64,7 @@ class CTranslate2Translator:
     end: str
     suppressed: list[list[str]]
     n_positions: int
+    directions: Directions = ONE_DIRECTION
 
     @classmethod
     def open(cls, directory: Path, device: torch.device) -> CTranslate2Translator:
@@ -83,18 +85,21 @@ class CTranslate2Translator:
             config["eos_token"],
             [[token] for token in ours["suppressed"]],
             ours["n_positions"],
+            Directions.of_task(ours.get("directions", ()), "", ""),
         )
 
     def translate_batches(
-        self, batches: Iterable[Sequence[str]], config: DecodingConfig, *, with_scores: bool
+        self, batches: Iterable[Sequence[str]], config: DecodingConfig, *, with_scores: bool, to: str = ""
     ) -> Iterator[tuple[str, list[Translation]]]:
-        """Yield every text with its translations, in order; without scores these are not a number."""
+        """Yield every text with its translations into a language, in order; without scores these are not a number."""
         if config.sample:
             raise InputError("--sample: --engine ctranslate2 searches only; leave one of them out")
+        tags = list(map(self.tokenizers.source.token_to_id, self.directions.source_tokens(to)))
         n_texts = n_cut = 0
         for texts in batches:
             numbers = [number for number, text in enumerate(texts) if text.strip()]
-            sources = self.tokenizers.source.encode_batch([texts[number] for number in numbers])
+            encoded = self.tokenizers.source.encode_batch([texts[number] for number in numbers])
+            sources = [[*tags, *ids] for ids in encoded]
             self._check_lengths(sources, [number + n_texts for number in numbers])
             n_texts += len(texts)
             translations_by_number = dict(

@@ -27,6 +27,7 @@ from regard.export.export_format import ExportFormat
 from regard.export.source_model import SourceModel
 from regard.models import exchange
 from regard.progress import warn
+from regard.text.languages import language_token
 from regard.text.special_tokens import SpecialTokenTemplate
 from regard.text.tokenizer import Tokenizer
 
@@ -111,6 +112,7 @@ def _set_translator_config(config: Any, source: SourceModel) -> None:
         REGARD_KEY,
         {
             "first": source.task_table["first"],
+            "directions": list(map(str, task.directions.known)) if task.directions.is_tagged else [],
             "n_positions": source.network.config.n_positions,
             "suppressed": [tokens.id_to_token(index) for index in special.decoding_tokens.suppressed_ids],
         },
@@ -130,18 +132,24 @@ def _set_text_config(config: Any, source: SourceModel) -> None:
 
 
 def _unknown_token(tokenizer: Tokenizer, otherwise: int) -> str:
-    """Return the token for what the vocabulary does not know; the engine would add one that it has no weights for."""
+    """Return the unknown token; without one, the engine would add a token that it has no weights for."""
     index = tokenizer.find_special_id("unknown")
     return tokenizer.id_to_token(otherwise if index is None else index)
 
 
 def _translator_usage(directory_name: str, source: SourceModel) -> str:
+    task: Any = source.task
     first = source.task_table["first"]
     is_joint = source.task.tokenizers.is_joint
     target = "tokenizer" if is_joint else 'Tokenizer.from_file(f"{directory}/tokenizer.target.json")'
     prefix = f', target_prefix=[["{first}"]]' if first else ""
     longest = min(LONGEST_TRANSLATION, source.network.config.n_positions - len(prefix.split()))
-    return TRANSLATOR_USAGE.format(directory=directory_name, target=target, prefix=prefix, longest=longest)
+    source_tokens = 'tokenizer.encode("I am good").tokens'
+    if task.directions.is_tagged:
+        source_tokens = f'["{language_token(task.directions.targets[0])}", *{source_tokens}]'
+    return TRANSLATOR_USAGE.format(
+        directory=directory_name, target=target, prefix=prefix, longest=longest, source_tokens=source_tokens
+    )
 
 
 TRANSLATOR_USAGE = """\
@@ -153,7 +161,7 @@ tokenizer = Tokenizer.from_file(f"{{directory}}/tokenizer.json")
 target_tokenizer = {target}
 translator = ctranslate2.Translator(directory)
 
-source = tokenizer.encode("I am good").tokens
+source = {source_tokens}
 result = translator.translate_batch([source], beam_size=4, max_decoding_length={longest}{prefix})[0]
 ids = [target_tokenizer.token_to_id(token) for token in result.hypotheses[0]]
 print(target_tokenizer.decode(ids))

@@ -36,7 +36,7 @@ class ExportFormat(ABC):
 
     @abstractmethod
     def check_expressible(self, source: SourceModel) -> None:
-        """Refuse by name what the engine cannot express, before anything is written."""
+        """Refuse features that the engine cannot express, by name, before anything is written."""
 
     @abstractmethod
     def write(self, directory: Path, source: SourceModel, quantization: str) -> None:
@@ -44,7 +44,7 @@ class ExportFormat(ABC):
 
     @abstractmethod
     def compare(self, directory: Path, source: SourceModel, comparison: Comparison) -> None:
-        """Run what was written on sample inputs, beside regard."""
+        """Run the exported model on sample inputs, and compare it with regard."""
 
     @abstractmethod
     def usage(self, directory_name: str, source: SourceModel) -> str:

@@ -1,6 +1,7 @@
 """Export of a model: write it for another engine, run it there beside regard, and keep it if it is the same model.
 
-Everything is written into a directory aside, which is removed if anything fails; its files are moved into place last.
+Everything is written into a temporary directory, which is removed if anything fails; its files are moved into place
+last.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ def write_and_compare(source: SourceModel, directory: Path, target: ExportFormat
 
 
 def _report(comparison: Comparison) -> None:
-    """Say what the comparison found."""
+    """Report the result of the comparison."""
     if comparison.largest:
         print_message(f"{comparison.engine} gives the same; largest differences: {comparison.summary()}")
     for name, error in comparison.errors.items():

@@ -15,6 +15,7 @@ from regard.export.export_format import EXTRA, ExportFormat
 from regard.export.source_model import SourceModel
 from regard.models import exchange
 from regard.progress import warn
+from regard.text.languages import ONE_DIRECTION, language_token
 
 LONGEST_TRANSLATION = 50
 """The tokens of a translation in the script of the model card, at most."""
@@ -67,8 +68,17 @@ class HFFormat(ExportFormat):
             usage = LANGUAGE_MODEL_USAGE
         longest = min(LONGEST_TRANSLATION, source.network.config.n_positions - 1)
         return usage.format(
-            directory=directory_name, auto_class=AUTO_CLASSES[source.task_table["name"]], longest=longest
+            directory=directory_name,
+            auto_class=AUTO_CLASSES[source.task_table["name"]],
+            longest=longest,
+            text=_sample_text(source),
         )
+
+
+def _sample_text(source: SourceModel) -> str:
+    """Return a text for the script of the model card, with the token of a language where the model needs one."""
+    directions = getattr(source.task, "directions", ONE_DIRECTION)
+    return f"{language_token(directions.targets[0])} I am good" if directions.is_tagged else "I am good"
 
 
 def _load(directory: Path) -> Any:
@@ -166,7 +176,7 @@ directory = "{directory}"
 tokenizer = AutoTokenizer.from_pretrained(directory)
 model = {auto_class}.from_pretrained(directory)
 
-ids = model.generate(**tokenizer("I am good", return_tensors="pt"), num_beams=4, max_new_tokens={longest})
+ids = model.generate(**tokenizer("{text}", return_tensors="pt"), num_beams=4, max_new_tokens={longest})
 print(tokenizer.decode(ids[0], skip_special_tokens=True))
 """
 

@@ -53,7 +53,7 @@ def read_scores(source: SourceModel) -> dict[str, float]:
 
 
 def pipeline_tag(source: SourceModel) -> str:
-    """Return the Hub's name of what the model does."""
+    """Return the Hub's name of the model's task."""
     table = source.task_table
     if table["name"] == "pretrain" and "masked" not in source.network.heads:
         return "feature-extraction"

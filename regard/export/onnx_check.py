@@ -11,7 +11,7 @@ from regard.export.source_model import SourceModel
 
 
 def open_session(path: Path, n_threads: int = 0) -> Any:
-    """Return a session of ONNX Runtime on the CPU, with so many threads; 0 is all cores."""
+    """Return a session of ONNX Runtime on the CPU, with that many threads; 0 is all cores."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

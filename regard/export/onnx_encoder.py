@@ -140,7 +140,7 @@ class EncoderGraph:
             yield POOLED, pooled, (BATCH, width)
 
     def _combine_layers(self) -> Value:
-        """Append what the heads read: the last layer, or a combination of several."""
+        """Append the input of the heads: the last layer, or a combination of several."""
         if COMBINATION_NAME not in self.model.heads:
             return self.hidden
         graph, combination = self.graph, self.model.heads[COMBINATION_NAME]
@@ -165,7 +165,8 @@ class EncoderGraph:
         assert isinstance(head, MaskedLMHead)
         graph, embedding = self.graph, head.output_embedding
         x = graph.linear(self.features, "heads.masked.dense", head.dense.weight, head.dense.bias)
-        x = graph.layer_norm(apply_activation(graph, self.model.config.activation, x), "heads.masked.norm", head.norm)
+        x = apply_activation(graph, self.model.config.activation.removeprefix("gated-"), x)
+        x = graph.layer_norm(x, "heads.masked.norm", head.norm)
         weight = self.model.embedding.tokens.weight if embedding is None else embedding.weight
         return graph.linear(x, "heads.masked.output_embedding", weight, head.bias)
 

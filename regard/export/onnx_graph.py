@@ -75,7 +75,7 @@ class OnnxGraph:
         return self.apply("LayerNormalization", x, weight, bias, axis=-1, epsilon=norm.eps)
 
     def reshape(self, x: Value, *shape: int) -> Value:
-        """Append a reshape; 0 keeps a dimension, -1 takes what is left."""
+        """Append a reshape; 0 keeps a dimension, -1 is inferred."""
         return self.apply("Reshape", x, self.whole_numbers(*shape))
 
     def transpose(self, x: Value, *order: int) -> Value:

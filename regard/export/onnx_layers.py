@@ -212,5 +212,5 @@ class LayerBuilder:
 
 
 def refuse(feature: str, accepted: str) -> InputError:
-    """Return the error for what the ONNX export does not express."""
+    """Return the error for a feature that the ONNX export does not support."""
     return InputError(f"{feature}: the ONNX export has {accepted}, so this model cannot be exported to it")

@@ -1,4 +1,4 @@
-"""The model that is exported, with sample inputs from its vocabulary: what writers and checks of all formats take."""
+"""The model to be exported, with sample inputs from its vocabulary; writers and checks of all formats take it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class Inspection(TextAnalysis):
     """A text analysis that can be shown in a notebook or terminal and saved as a page, figure or table."""
 
     def default_view(self, path: str | Path = "") -> str:
-        """Return the view used where none is named: all in a page or JSON, else attention, pooling or gradients."""
+        """Return the view used if none is named: all in a page or JSON, else attention, pooling or gradients."""
         return "all" if holds_all_views(path) else views.default_view(self)
 
     def view_data(
@@ -39,7 +39,7 @@ class Inspection(TextAnalysis):
             kind: Only this attention, "encoder", "decoder" or "cross", or only this stack; by default all.
             layer: Only this layer, counted from 0; by default all.
             head: Only this head, counted from 0; by default all.
-            estimate: Estimate attribution from so many random directions per token; by default it is exact.
+            estimate: Estimate attribution from this many random directions per token; by default it is exact.
         """
         request = ViewRequest(kind=kind, layer=layer, head=head, estimate=estimate, words=words)
         data = views.build_view_data(self, view, request)

@@ -244,7 +244,10 @@ class TransformerSeq2SeqConfig(TransformerConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerEncoderConfig(TransformerConfig, DirectedEncoderConfig):
-    """An encoder; the presets are the sizes of BERT (Devlin et al. 2019, Turc et al. 2019)."""
+    """An encoder; the presets are the sizes of BERT (Devlin et al. 2019, Turc et al. 2019).
+
+    ``deep-small`` is MiniLM's (Wang et al. 2020): weights in many layers instead of a wide vocabulary.
+    """
 
     presets: ClassVar[Mapping[str, ConfigTable]] = {
         "tiny": _transformer_preset(128, 2, 2),
@@ -252,6 +255,7 @@ class TransformerEncoderConfig(TransformerConfig, DirectedEncoderConfig):
         "small": _transformer_preset(512, 4, 8),
         "medium": _transformer_preset(512, 8, 8),
         "base": _transformer_preset(768, 12, 12),
+        "deep-small": _transformer_preset(384, 12, 6),
     }
 
     positions: PositionScheme = "learned"

@@ -82,7 +82,7 @@ class GraphedDecoderState:
     """A decoder state whose steps are replayed as a CUDA graph; its methods are those of `DecoderState`.
 
     All tensors have a fixed capacity, and the write index is a tensor. Rows of texts that have ended are still
-    computed, unused, until half of them have ended: `active` holds the row of each text that goes on.
+    computed, unused, until half of them have ended: `active` holds the row of each text that continues.
     """
 
     def __init__(self, state: DecoderState) -> None:

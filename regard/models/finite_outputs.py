@@ -1,8 +1,8 @@
 """The check that the outputs of a model are finite.
 
 Damaged weights, and activations that overflow, give NaN and infinity, which would be printed as probabilities. Every
-way from a model to a result passes here: predict/, and look/ for what it shows. Decoding checks the scores of the
-tokens that it chooses (generate/), which it copies from the device anyway.
+path from a model to a result passes through here: predict/, and look/ for what it shows. Decoding checks the scores of
+the tokens that it chooses (generate/), which it copies from the device anyway.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     n               these and the first n layers
     "encoder"       the whole encoder with its embeddings; heads, or the decoder, are trained
 
-A frozen module is in evaluation mode also while the rest is trained, so that its dropout is off: what it computes for
-a text is always the same, and can be computed once (training/feature_cache.py).
+A frozen module is in evaluation mode even while the rest is trained, so that its dropout is off: its outputs for a text
+are always the same, and can be computed once (training/feature_cache.py).
 
 With ``train.unfreeze`` only the heads are trained at first, and then one more layer from the top after every interval,
 the embeddings last (gradual unfreezing, Howard and Ruder 2018, section 3.3). For a model of two layers:
@@ -45,7 +45,7 @@ def check_freeze(freeze: Freeze, n_layers: int, *, has_encoder: bool) -> None:
             'train.freeze = "encoder": this model has no encoder; accepted: embeddings, or a number of layers'
         )
     if isinstance(freeze, int) and freeze > n_layers:
-        raise ConfigError(f"train.freeze = {freeze}: this model has {n_layers} layers; freeze at most so many")
+        raise ConfigError(f"train.freeze = {freeze}: this model has {n_layers} layers; freeze at most that many")
 
 
 def freeze_weights(model: nn.Module, freeze: Freeze) -> None:
@@ -99,7 +99,7 @@ def unfreeze_from_top(model: nn.Module, n_groups: int, freeze: Freeze) -> None:
 
 
 def check_unfreeze(model: nn.Module, unfreeze: Unfreeze) -> None:
-    """Refuse to unfreeze layers gradually under no head: nothing would be trained at first."""
+    """Refuse gradual unfreezing of a model without heads: nothing would be trained at first."""
     if unfreeze != "none" and not any(name.startswith("heads.") for name, _ in model.named_parameters()):
         raise ConfigError("train.unfreeze: this model has no head to train first; it is for classify, tag and qa")
 

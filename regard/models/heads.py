@@ -183,7 +183,7 @@ class Pooling(nn.Module):
 
 
 def check_pooled_token(pooling: str, config: ModelConfig) -> None:
-    """Refuse to pool the one token that has read nothing but itself."""
+    """Refuse to pool the one token that attends only to itself."""
     if not isinstance(config, DirectedEncoderConfig) or not config.is_causal:
         return
     unread, final = ("last", "cls") if config.reads_backward else ("cls", "last")
@@ -265,7 +265,7 @@ class MaskedLMHead(nn.Module):
     def __init__(self, config: TransformerEncoderConfig, vocabulary_size: int) -> None:
         super().__init__()
         self.dense = Linear(config.d_model, config.d_model)
-        self.activation: Callable[[Tensor], Tensor] = ACTIVATIONS[config.activation]
+        self.activation: Callable[[Tensor], Tensor] = ACTIVATIONS[config.activation.removeprefix("gated-")]
         self.norm = nn.LayerNorm(config.d_model, config.norm_eps)
         self.output_embedding = None if config.tied else nn.Embedding(vocabulary_size, config.d_model)
         self.bias = nn.Parameter(torch.zeros(vocabulary_size))

@@ -4,7 +4,7 @@
     vectors of sentences  ── bidirectional GRU ── attention ──>  vector of the document
 
 Words are encoded in the context of the whole document, by any encoder; in Yang et al. 2016 only in that of their
-sentence. Sentences are told apart by tokens (text/sentence_boundaries.py). models/heads.py calls this.
+sentence. Sentence boundaries are found by tokens (text/sentence_boundaries.py). models/heads.py calls this.
 """
 
 from __future__ import annotations

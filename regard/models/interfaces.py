@@ -83,7 +83,7 @@ class EncoderModel(nn.Module, ABC):
         """Yield the embeddings, then the output of each layer; the last one equals the result of `forward`."""
 
     def features(self, rows: SegmentedRows, lengths: Sequence[int] = ()) -> Float[Tensor, "B T W"]:
-        """Return what the heads read: the last hidden states, or a combination of layers if the model has one."""
+        """Return the input of the heads: the last hidden states, or a combination of layers if the model has one."""
         if COMBINATION_NAME not in self.heads:
             last: Tensor = self(rows, lengths)
             return last

@@ -1,4 +1,4 @@
-"""A language model as the encoder of classes and tags: its embeddings and layers, without the output projection.
+"""A language model as an encoder for classification and tagging: embeddings and layers, no output projection.
 
     TransformerLM   decoder.0.attention ...   ->   TransformerEncoder   encoder.0.attention ...        (GPT)
     RecurrentLM     decoder.0.rnn ...         ->   RecurrentEncoder     encoder.0.forward_rnn ...      (ULMFiT)

@@ -1,9 +1,10 @@
 """Vectors of the texts of packed rows, with or without a gradient cache.
 
-GradCache (Gao, Zhang et al. 2021): a contrastive loss needs the vectors of the whole batch at once, but not what lies
-between. With a cache the rows are encoded in chunks of which only the vectors are kept; the backward pass runs each
-chunk forward again, with the same dropout, and through it backward. The gradient is the same, and a batch takes the
-memory of one chunk. torch's activation checkpointing does this for any function; here the function is a chunk.
+GradCache (Gao, Zhang et al. 2021): a contrastive loss needs the vectors of the whole batch at once, but not the
+activations in between. With a cache the rows are encoded in chunks of which only the vectors are kept; the backward
+pass runs each chunk forward again, with the same dropout, and through it backward. The gradient is the same, and a
+batch takes the memory of one chunk. torch's activation checkpointing does this for any function; here the function is a
+chunk.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def pool_text_vectors(
 ) -> Float[Tensor, "B S D"]:
     """Return the vector of each of the first `n_texts` texts of each row, zeros where there are fewer.
 
-    With `chunk_tokens` rows are encoded so many tokens at a time, one row at least; 0 encodes them all at once.
+    Rows are encoded `chunk_tokens` tokens at a time, at least one row; 0 encodes them all at once.
     """
     n_rows, width = rows.ids.shape
     rows_per_chunk = max(1, chunk_tokens // width) if chunk_tokens else n_rows

@@ -1,7 +1,7 @@
 """Decoder states of the Transformer encoder-decoder: what is cached of sentences with several hypotheses each.
 
 The hypotheses (beams) of a sentence share one row of the KV cache, and no cached token is moved when some are dropped
-and others branch: `ancestor_mask` tells which cached tokens belong to the prefix of each hypothesis.
+and others branch: `ancestor_mask` marks the cached tokens that belong to the prefix of each hypothesis.
 
     cached            <sos> | Je  Il | vais  suis | ...          W tokens a step
     ancestor_mask 0     x   |  x     |  x         |              <sos> Je vais

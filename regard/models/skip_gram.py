@@ -20,7 +20,7 @@ from regard.nn.skip_gram import skip_gram_loss
 
 @dataclass(frozen=True, kw_only=True)
 class SkipGramConfig(ModelConfig):
-    """Word vectors; `n_positions` is the longest stretch of text that is read at once."""
+    """Word vectors; `n_positions` is the longest segment of text that is read at once."""
 
     presets: ClassVar[Mapping[str, ConfigTable]] = {
         name: {"d_model": width, "dropout": 0.0}

@@ -18,7 +18,7 @@ def select_mask_rows(attention_mask: AttentionMask, rows: Tensor) -> AttentionMa
 
 
 def complete_mask(attention_mask: AttentionMask) -> tuple[Tensor, Tensor]:
-    """Return `mask` and `fully_masked`, also where they are left out because every query may attend to every key."""
+    """Return `mask` and `fully_masked`, even if they are omitted because every query may attend to every key."""
     b, n_keys = attention_mask.key_position.shape
     everything = torch.ones(b, 1, 1, n_keys, dtype=torch.bool, device=attention_mask.key_position.device)
     mask = everything if attention_mask.mask is None else attention_mask.mask

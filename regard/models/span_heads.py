@@ -29,7 +29,7 @@ class PairMask(NamedTuple):
 
 
 def locate_pair(rows: SegmentedRows, sep_id: int, n_separators: int) -> PairMask:
-    """Return the texts of pairs, told apart by the separators before each token; RoBERTa has no token types."""
+    """Return the text index of each token of pairs, by the separators before it; RoBERTa has no token types."""
     is_separator, is_text = rows.ids == sep_id, rows.segment > 0
     n_before = is_separator.cumsum(1) - (rows.segment - 1) * (n_separators + 1)
     is_token = is_text & ~is_separator & (rows.position > 0)

@@ -100,7 +100,7 @@ def collect_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def digest_weights(model: nn.Module) -> str:
-    """Return a digest of the weights of a model, the same wherever they are loaded from."""
+    """Return a digest of the weights of a model, which does not depend on the file that they are loaded from."""
     return digest_bytes(bytes(part) for part in _tensor_bytes(collect_weights(model), {}))
 
 
@@ -127,7 +127,7 @@ def read_tensors(path: Path, *, fix: str = RESTORE) -> tuple[dict[str, Tensor], 
 
 
 def _tensor_bytes(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Iterator[bytes | memoryview]:
-    """Yield all that a file of tensors says, in an order that does not depend on the file."""
+    """Yield the entire content of a file of tensors, in an order that does not depend on the file."""
     yield json.dumps(metadata, sort_keys=True).encode()
     for name, tensor in sorted(tensors.items()):
         yield json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode()

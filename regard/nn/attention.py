@@ -238,7 +238,7 @@ class AttentionPooling(nn.Module):
     """One vector per text and hop: ``softmax(score(q, K))^T V`` with one learned or fixed query per hop.
 
     The score is `scorer`'s, by default ``K q / sqrt(d)``. Keys and values are the vectors of the tokens, or what
-    `key_projection` and `value_projection` make of them. A row may hold S texts; `mask` tells which tokens belong to
+    `key_projection` and `value_projection` make of them. A row may hold S texts; `mask` marks the tokens that belong to
     each. Several hops are Lin et al. 2017, with `redundancy_penalty` of their weights as an optional loss term.
     """
 

@@ -1,6 +1,6 @@
 """CUDA graphs: a function captured on a GPU once and then replayed with one launch.
 
-models/decoder_state.py generates the tokens of language models so.
+models/decoder_state.py generates the tokens of language models with it.
 """
 
 from __future__ import annotations

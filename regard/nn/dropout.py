@@ -43,7 +43,7 @@ def _draw_scaled_mask(x: Tensor, p: float) -> Tensor:
 
 
 def _keep_threshold(p: float, bits: int) -> int:
-    """Return the smallest signed integer that is kept: a fraction `p` of all integers of so many bits lies below it."""
+    """Return the smallest signed integer that is kept: a fraction `p` of all integers of that many bits is below it."""
     return min(round(p * (1 << bits)), (1 << bits) - 1) - (1 << (bits - 1))
 
 

@@ -53,7 +53,7 @@ class AttentionMask(NamedTuple):
     layout: SelfAttentionLayout | None = None
 
     def fit_to(self, n_dims: int) -> tuple[Tensor | None, Tensor | None]:
-        """Return `mask` and `fully_masked` for scores of so many dimensions: three have no dimension of heads."""
+        """Return `mask` and `fully_masked` for scores with that many dimensions: three have no dimension of heads."""
         parts = (self.mask, self.fully_masked)
         mask, fully_masked = parts if n_dims == 4 else (part if part is None else part.squeeze(1) for part in parts)
         return mask, fully_masked

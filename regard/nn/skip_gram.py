@@ -1,7 +1,7 @@
 """The skip-gram objective with negative sampling (Mikolov et al. 2013), for blocks of consecutive words.
 
-Word by word, its gradients are products of vectors, far slower than a computer's products of matrices. So the words of
-a block are scored against one common list of columns: the words of the block and of its margins, of which each centre
+Word by word, its gradients are products of vectors, which are far slower than matrix multiplications. So the words of a
+block are scored against one common list of columns: the words of the block and of its margins, of which each centre
 counts those in its window, and negatives shared by the block (Ji et al. 2016):
 
                words of the block, with margins     shared negatives

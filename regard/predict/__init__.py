@@ -1,4 +1,4 @@
-"""Prediction: what is done with a trained model, one file for each kind of output.
+"""Prediction: the use of a trained model, one file for each kind of output.
 
     translation.py       texts to translations         classification.py   texts to classes or scores
     text_generation.py   prompts to continuations      tagging.py          words to labels

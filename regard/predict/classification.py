@@ -71,7 +71,7 @@ class ClassificationPredictor(LabelPredictor):
         """Refuse one text where the model was trained on pairs, and a pair where it was trained on single texts."""
         if expected := self.labels.describe_pair_mismatch(pair):
             example = f"'{text[:40]}' {'has a pair' if pair else 'stands alone'}"
-            fix = "leave it out" if pair else "give the second one too, with --pair or behind a tab"
+            fix = "leave it out" if pair else "give the second text too, with --pair or after a tab"
             raise InputError(f"{example}, but this model was trained on {expected}; {fix}")
 
     def _make_classification(self, outputs: Float[Tensor, " C"]) -> Classification:

@@ -1,9 +1,9 @@
 """Embeddings of texts, words and tokens from any encoder.
 
-A layer is counted as in `identify`: 0 is what enters the layers, l what leaves the l-th; several give their mean.
-`STATIC` are the vectors of tokens before anything is added to them, the same wherever a token stands. A text longer
-than the model is read in overlapping windows: its vector is their mean, each by its tokens, and a token or word counts
-where most of the text is around it. A word is the mean of its subwords.
+Layers are counted as in `identify`: 0 is the input of the first layer, l the output of the l-th; several are averaged.
+`STATIC` is the token embedding before anything is added to it, the same at every position. A text longer than the model
+is read in overlapping windows: its vector is their mean, weighted by their tokens; a token or word is taken from the
+window in which it has most context. The vector of a word is the mean of those of its subwords.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from regard.text.tokenizer import Tokenizer
 
 LEVELS = ("text", "word", "token")
 STATIC_LAYERS: tuple[int, ...] = ()
-"""In the place of layers: the vectors of tokens by themselves."""
+"""The value of `layers` for token embeddings alone."""
 
 Ids = list[int]
 VectorArray = Float[np.ndarray, "N D"]
@@ -87,7 +87,9 @@ def resolve_embedding_options(
 
 def _resolve_layer(layer: int, n_layers: int) -> int:
     if not -n_layers - 1 <= layer <= n_layers:
-        raise InputError(f"layer {layer}: this model has {n_layers} layers; 0 is what enters them, -1 the last")
+        raise InputError(
+            f"layer {layer}: this model has {n_layers} layers; 0 is the input of the first, -1 the output of the last"
+        )
     return layer % (n_layers + 1)
 
 
@@ -181,9 +183,9 @@ class Embedder:
     def weigh_tokens(self, text: str) -> WeightedTokens:
         """Return the hidden states of a text that fits the model and the weights that pool them."""
         if self.options.pooling == "max":
-            raise InputError("a vector of largest values is no sum over tokens, so there is no evidence to show")
+            raise InputError("a max-pooled vector is not a sum over tokens, so there is no evidence to show")
         if self.options.pooling == "hierarchical":
-            raise InputError("a vector of sentences is no sum over tokens, so there is no evidence to show")
+            raise InputError("a vector pooled over sentences is not a sum over tokens, so there is no evidence to show")
         ids = self.tokenizer.encode(text)
         check_fits(len(ids), self.max_tokens)
         encoded = self.template.wrap(ids)
@@ -222,7 +224,7 @@ class Embedder:
         )
 
     def _average_layers(self, rows: SegmentedRows, lengths: Sequence[int]) -> Float[Tensor, "B T D"]:
-        """Return the mean of the layers asked for; layers after the last of them are not computed."""
+        """Return the mean of the requested layers; layers after the last of them are not computed."""
         layers = self.options.layers
         if not layers:
             return self._embed_statically(rows)
@@ -265,7 +267,7 @@ def _split_into_windows(
 
 
 def _assign_tokens(text_windows: Sequence[IndexedWindow]) -> list[Int[Tensor, " tokens"]]:
-    """Return the tokens that count in each window: all, where it is the only one of its text."""
+    """Return the tokens that count in each window: all tokens if it is the only window of its text."""
     by_text: dict[int, list[int]] = {}
     for number, text_window in enumerate(text_windows):
         by_text.setdefault(text_window.text_index, []).append(number)

@@ -19,7 +19,7 @@ QUERIES_PER_BLOCK = 512
 
 
 class EmbeddedTexts(NamedTuple):
-    """Texts, or what stands for them, and their vectors."""
+    """Texts, or other objects that represent them, and their vectors."""
 
     texts: Sequence[Hashable]
     vectors: Float[np.ndarray, "N D"]

@@ -93,7 +93,7 @@ def unpad_rows(rows: SegmentedRows) -> tuple[SegmentedRows, list[int]]:
 
 
 def compute_features(model: EncoderModel, rows: SegmentedRows) -> Float[Tensor, "B T W"]:
-    """Return what the heads read of texts of one row each; on a CPU padding is not computed."""
+    """Return the input of the heads for texts of one row each; on a CPU padding is not computed."""
     cpu = rows.ids.device.type == "cpu"
     hidden = model.features(*unpad_rows(rows)) if cpu else model.features(rows)
     if not cpu:

@@ -1,7 +1,7 @@
 """Mask filling by a pre-trained encoder: the most likely tokens where a text has [MASK].
 
-Each mask is predicted by itself, and a predicted token is put back into the text as it would be written there. The API
-calls `MaskFiller`; tasks/pretrain.py scores masked tokens with `compute_masked_lm_logits`.
+Each mask is predicted separately, and the text of a predicted token is inserted with the spacing of its position. The
+API calls `MaskFiller`; tasks/pretrain.py scores masked tokens with `compute_masked_lm_logits`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class MaskFiller:
         if self.mask_id < 0:
             raise InputError(NO_MASKED_HEAD_MESSAGE)
         if not self.has_mask(text):
-            raise InputError(f"no {MASK_TEXT} in '{text[:40]}'; put it where a word is to be found")
+            raise InputError(f"no {MASK_TEXT} in '{text[:40]}'; put it where a word is to be predicted")
         parts = self._split_at_masks(text)[::2]
         ids = self.tokenizer.encode(parts[0].rstrip()) if parts[0].strip() else []
         for part in parts[1:]:

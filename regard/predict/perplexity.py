@@ -54,7 +54,7 @@ class ScoringWindow(NamedTuple):
 
 
 def sliding_windows(n_predicted: int, window_length: int, stride: int) -> Iterator[ScoringWindow]:
-    """Yield the sliding windows over a document of which so many tokens are predicted, all but its first."""
+    """Yield the sliding windows over a document with that many predicted tokens, which are all but its first."""
     start = done = 0
     while done < n_predicted:
         end = min(start + window_length, n_predicted)
@@ -164,7 +164,7 @@ class _LikelihoodAccumulator:
         self._pending: list[tuple[list[int], int]] = []
 
     def add(self, ids: Int[np.ndarray, " tokens"], n_scored: int) -> None:
-        """Add a window with its next token; so many of the predicted tokens are counted already."""
+        """Add a window with its next token; that many of its predicted tokens have been counted already."""
         self._pending.append((ids.tolist(), n_scored))
         if len(self._pending) == BUFFERED_WINDOWS:
             self.flush()

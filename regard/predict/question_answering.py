@@ -1,4 +1,4 @@
-"""Question answering by span: the part of a context that answers a question, or that there is none.
+"""Question answering by span: the part of a context that answers a question, or "no answer".
 
 The start and the end of a span have the probabilities ``softmax(s)_i`` and ``softmax(e)_j`` over the context tokens of
 a window and [CLS], which stands for no answer in it; ``P(span) = softmax(s)_i softmax(e)_j`` with i <= j (Devlin et al.
@@ -161,7 +161,7 @@ class QuestionAnsweringPredictor:
     def locate(
         self, question: str, context: str, options: AnswerOptions
     ) -> tuple[Answer, ContextWindow, WindowSpan | None]:
-        """Return the answer, the window with the best span, and this span; None instead of it if there is no answer."""
+        """Return the answer, the window with the best span, and that span, or None if there is no answer."""
         scored = [(window, scores) for _, window, scores in self._score_windows([(question, context)], options)]
         window, scores = max(scored, key=lambda each: each[1].spans[0].log_prob if each[1].spans else -math.inf)
         answer = combine_windows(context, scored, options)

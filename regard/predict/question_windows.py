@@ -16,7 +16,7 @@ from regard.text.table_columns import MAX_SHOWN_CHARACTERS
 from regard.text.tokenizer import TokenizedText, Tokenizer
 
 MIN_CONTEXT_FRACTION = 4
-"""One in so many positions of an input, at least, is left to the context."""
+"""At least one in this many positions of an input is left to the context."""
 
 QuestionPair = tuple[str, str]
 """A question and its context."""

@@ -1,6 +1,6 @@
-"""Scores of a tagger on running text, in which it finds the words itself, beside those of a reference (CoNLL-U).
+"""Scores of a tagger on running text, which it segments itself, against a reference (CoNLL-U).
 
-A score on given words says nothing about text whose words the tagger cuts otherwise. Called by tasks/tag.py.
+A score on given words says nothing about text that the tagger segments differently. Called by tasks/tag.py.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class Seq2SeqBatching:
 
 
 def round_up_to_slots(n_sentences: int, batch_size: int) -> int:
-    """Return the slots for so many sentences: the batch size, or fewer, a power of two."""
+    """Return the slots for that many sentences: the batch size, or fewer, a power of two."""
     return min(batch_size, 1 << max(n_sentences - 1, 0).bit_length())
 
 

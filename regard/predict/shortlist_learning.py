@@ -39,6 +39,8 @@ def learn_shortlist(
 
     `model` is the fingerprint of the translator.
     """
+    if predictor.directions.is_tagged:
+        raise InputError("a translator of several directions: shortlists are for those of one direction")
     counts = _Counts()
     for buffer in buffered_read(pairs):
         _count(predictor, buffer, counts)

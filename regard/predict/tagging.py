@@ -1,8 +1,8 @@
 """Sequence tagging by a trained encoder: the most likely label, or the score, of every word of a sentence.
 
 The label of a word is predicted at its first subword. A sentence longer than the model is read in overlapping windows,
-and each word is tagged in the one that shows most around it. The API calls `TaggingPredictor`; tasks/tag.py encodes its
-training sentences with the same windows.
+and each word is tagged in the window in which it has most context. The API calls `TaggingPredictor`; tasks/tag.py
+encodes its training sentences with the same windows.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Continuation:
 
 
 class Prompt(NamedTuple):
-    """The tokens of a prompt, one at least, and a name that says what is drawn for it."""
+    """The tokens of a prompt, at least one, and a key that determines its samples."""
 
     ids: Ids
     sampling_key: str

@@ -31,6 +31,7 @@ from regard.predict.shortlist import Shortlist
 from regard.predict.word_alignment import align_words
 from regard.predict.worker_threads import count_workers, map_batches_in_threads
 from regard.progress import warn
+from regard.text.languages import ONE_DIRECTION, Directions
 from regard.text.tokenizer import Tokenizer, TokenizerPair
 
 MAX_ATTENTION_CELLS = 1 << 18
@@ -83,7 +84,21 @@ class TranslationPredictor:
     tokenizers: TokenizerPair
     special_tokens: Seq2SeqSpecialTokens
     device: torch.device
+    directions: Directions = ONE_DIRECTION
     shortlist: Shortlist | None = None
+
+    def encode_sources(self, texts: Sequence[str], to: str | Sequence[str] = "") -> list[list[int]]:
+        """Return the ids of texts to be translated into a language, its token first where the model has several.
+
+        Every text may have a language, or a direction, of its own.
+        """
+        names = [to] * len(texts) if isinstance(to, str) else [each.rpartition("-")[-1] for each in to]
+        prefixes = {
+            name: list(map(self.tokenizers.source.token_to_id, self.directions.source_tokens(name)))
+            for name in set(names)
+        }
+        encoded = self.tokenizers.source.encode_batch(texts)
+        return [[*prefixes[name], *ids] for name, ids in zip(names, encoded, strict=True)]
 
     @cached_property
     def batching(self) -> Seq2SeqBatching:
@@ -99,15 +114,17 @@ class TranslationPredictor:
         *,
         with_alignment: bool = True,
         with_attention: bool = False,
+        to: str = "",
     ) -> Iterator[tuple[str, list[Translation]]]:
         """Yield each text with its best translations, in input order; a buffer is decoded in order of length.
 
-        A blank text has a blank translation, so that the lines of a file stay side by side.
+        A model of several languages translates into the language `to`. A blank text has a blank translation, so that
+        the lines of a file stay side by side.
         """
         n_texts = n_cut = 0
         for buffer in text_batches:
             numbers = [number for number, text in enumerate(buffer, n_texts) if text.strip()]
-            sources = self.tokenizers.source.encode_batch([buffer[number - n_texts] for number in numbers])
+            sources = self.encode_sources([buffer[number - n_texts] for number in numbers], to)
             n_texts += len(buffer)
             self.check_lengths(zip(numbers, sources, strict=True), self.tokenizers.source)
             n_best = self.generate(sources, config, numbers)
@@ -254,7 +271,8 @@ class TranslationPredictor:
         self, pairs: Sequence[tuple[Ids, Hypothesis]], *, needs_attention: bool, with_attention: bool
     ) -> Iterator[Translation]:
         """Yield the hypotheses as translations, with alignment and attention where asked for."""
-        source, target, before = self.tokenizers.source, self.tokenizers.target, len(self.special_tokens.prefix_ids)
+        source, target, n_tags = self.tokenizers.source, self.tokenizers.target, int(self.directions.is_tagged)
+        before = len(self.special_tokens.prefix_ids) + n_tags  # what the model reads before the first word
         targets = [(ids, best.ids[:-1]) for ids, best in pairs]
         looks = self.force_decode(targets) if needs_attention else repeat(None, len(targets))
         for (ids, best), forced in zip(pairs, looks, strict=True):
@@ -263,7 +281,9 @@ class TranslationPredictor:
                 score=best.score,
                 tokens=target.display_tokens(best.ids),
                 token_scores=list(best.token_scores),
-                alignment=align_words(forced.attention[..., before:], target.words(best.ids[:-1]), source.words(ids))
+                alignment=align_words(
+                    forced.attention[..., before:], target.words(best.ids[:-1]), source.words(ids[n_tags:])
+                )
                 if forced
                 else [],
                 ids=best.ids,

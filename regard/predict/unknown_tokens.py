@@ -1,6 +1,6 @@
 """Counts of unknown tokens: characters absent from the vocabulary (text/tokenizer_training.py, "characters").
 
-A text may come in any number of parts; what is said of it is said once, and counts all of it.
+A text may arrive in any number of parts; a single warning counts the unknown tokens of all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAX_NAMED_CHARACTERS = 5
 
 
 class UnknownTokenCounter:
-    """Encodes texts and counts what is unknown of them; where every character is a token, remembers some of them."""
+    """Encodes texts and counts their unknown tokens; if every character is a token, also collects some of them."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer, self.unknown_id = tokenizer, tokenizer.find_special_id("unknown")
@@ -38,7 +38,7 @@ class UnknownTokenCounter:
             self.characters |= dict.fromkeys(unknown)
 
     def warn(self, detail: str = "") -> None:
-        """Say what was unknown, if anything was, and what follows from it."""
+        """Warn of unknown tokens, if there were any, and of the consequence."""
         named = ": " + " ".join(map(repr, list(self.characters)[:MAX_NAMED_CHARACTERS])) if self.characters else ""
         more = " ..." if len(self.characters) > MAX_NAMED_CHARACTERS else ""
         warn_about_unknown_tokens(self.n_unknown, self.n_tokens, named + more + detail)

@@ -33,9 +33,9 @@ def _describe_unavailable(kind: str) -> str:
     """Return why no GPU of a kind is available, and what to do about it."""
     is_built = {"cuda": torch.backends.cuda.is_built, "mps": torch.backends.mps.is_built}[kind]()
     if not is_built:
-        return f"this torch is built without {kind.upper()}; install one that is built with it"
+        return f"this torch is built without {kind.upper()}; install a build that has it"
     if kind == "mps":
-        return "torch finds no GPU of Apple; macOS may be too old for it: update that"
+        return "torch finds no Apple GPU; macOS may be too old for it: update that"
     return "torch finds no GPU; check the driver with nvidia-smi, and CUDA_VISIBLE_DEVICES"
 
 

@@ -1,4 +1,4 @@
-"""Import of a Hugging Face directory as a run directory, and what is known of an export before it.
+"""Import of a Hugging Face directory as a run directory, and checks before an export.
 
 models/exchange converts config, weights and vocabulary; this file writes the run directory. Called by `regard import`,
 by regard/export and, to say early what cannot be exported, by the training plan.

@@ -1,11 +1,11 @@
-"""Precisions: the one named by ``--precision``, the check that a device has it, and the model brought into it.
+"""Precisions: the one named by ``--precision``, the check of a device for it, and the conversion of a model to it.
 
     auto        float32, on every device
     float32     the numbers that were trained
     bfloat16    half of the memory; on a GPU also faster
     int8        linear layers in int8 (nn/quantization.py); on a CPU only
 
-The error of int8 is measured whenever a model is brought into it, on random tokens:
+The error of int8 is measured on random tokens whenever a model is converted to it:
 
     relative error = ||y_int8 - y_float32|| / ||y_float32||
 
@@ -46,7 +46,7 @@ class Precision:
     relative_error: float | None = None
 
     def describe(self) -> dict[str, object]:
-        """Return what `regard info` says."""
+        """Return the text that `regard info` prints."""
         error = {} if self.relative_error is None else {"relative_error": round(self.relative_error, 5)}
         return {"precision": self.name, **error}
 
@@ -58,7 +58,7 @@ def check_precision(name: str, device: torch.device) -> str:
     if name == "int8" and device.type != "cpu":
         raise InputError(f"precision 'int8' is for CPUs, not for {device}: pass --device cpu, or --precision bfloat16")
     if name == "bfloat16" and device.type == "cpu" and not _cpu_has_bfloat16():
-        raise InputError("precision 'bfloat16': this processor has none; accepted here: float32, int8")
+        raise InputError("precision 'bfloat16': this processor does not support it; accepted here: float32, int8")
     return "float32" if name == "auto" else name
 
 
@@ -75,12 +75,14 @@ def set_precision(network: Any, name: str) -> Precision:
 
 
 def _quantize(network: Any) -> float:
-    """Bring a model into int8 and return the error this makes; a warning says where it is large."""
+    """Convert a model to int8 and return the relative error; warn if it is large."""
     exact = _sample_outputs(network)
     if not quantize(network, keep=[network.heads] if isinstance(network, EncoderModel) else []):
         raise InputError("precision 'int8': this model has no linear layers that it could make faster; use float32")
     if not int8_kernels():
-        warn("no int8 product of torch runs on this machine: --precision int8 saves memory here, but no time")
+        warn(
+            "torch has no int8 matrix multiplication for this machine: --precision int8 saves memory here, but no time"
+        )
     error = float((_sample_outputs(network) - exact).norm() / exact.norm())
     if not error <= LARGE_ERROR:
         warn(f"int8 changes the outputs by {error:.0%} on random tokens; compare its results with those of float32")

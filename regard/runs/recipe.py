@@ -29,15 +29,24 @@ StepCount = Annotated[int, Range(1, 10**9)]
 class TrainConfig:
     """The recipe's ``[train]`` table.
 
-    `threads` compute a step on a CPU. They share its sums, so other bits come from another number of them; it is chosen
-    when a run begins and kept when it is resumed. Runs of 0.1 have 0, for as many as the process takes.
+    A batch of `batch_tokens` consists of `accumulate` micro-batches. With `batch_ramp` the first step has one, and
+    their number grows linearly over that fraction of the steps. Where a recipe has no `steps`, `minutes` chooses them:
+    those of training and validating, at the speed measured before the first step.
+
+    `threads` compute a step on a CPU. The sums are divided among them, so a different number gives different bits; it
+    is chosen when a run begins and kept when it is resumed. Runs of 0.1 have 0, for as many as the process takes. With
+    `interpolation` the weights that are kept lie between those that training started from and the trained ones.
     """
 
     steps: StepCount
+    minutes: Annotated[float, Range(0.0, 1e6, zero="train.steps is given or chosen from the data")] = 0.0
     batch_tokens: Annotated[int, Range(1, 10**8)]
     accumulate: Annotated[int, Range(1, 10**6)] = 1
+    batch_ramp: Annotated[float, Range(0.0, 1.0)] = 0.0
     learning_rate: Annotated[float, Range(0.0, 1000.0, excludes="least")]
-    schedule: Literal["inverse-sqrt", "linear", "cosine", "slanted-triangular", "constant"] = "inverse-sqrt"
+    schedule: Literal[
+        "inverse-sqrt", "linear", "one-cycle", "cosine", "slanted-triangular", "trapezoid", "constant"
+    ] = "inverse-sqrt"
     warmup: Annotated[int, Range(0, 10**9)]
     weight_decay: Annotated[float, Range(0.0, 1000.0)] = 0.0
     clip: Annotated[float, Range(0.0, math.inf, excludes="least")] = 1.0
@@ -47,6 +56,7 @@ class TrainConfig:
     save_every: StepCount
     patience: Annotated[int, Range(0, 10**9)] = 10
     average: Annotated[int, Range(1, 1000)] = 5
+    interpolation: Annotated[float, Range(0.0, 1.0, excludes="least")] = 1.0
     layer_decay: Annotated[float, Range(0.0, 1.0, excludes="least")] = 1.0
     freeze: Annotated[Freeze, Range(1, 1000)] = "none"
     unfreeze: Annotated[Unfreeze, Range(1, 10**9)] = "none"
@@ -58,9 +68,14 @@ class TrainConfig:
         check_table(self, "train")
         if self.unfreeze != "none" and self.freeze == "encoder":
             raise ConfigError('train.freeze = "encoder" leaves no layer for train.unfreeze; leave one of them out')
+        if self.batch_ramp and self.accumulate == 1:
+            raise ConfigError(
+                "train.batch_ramp: a batch grows by micro-batches, but train.accumulate = 1; "
+                "set it to those of the largest batch, or leave train.batch_ramp out"
+            )
 
     def describe_batch(self) -> str:
-        """Return the setting that says how large a batch is, as messages name it."""
+        """Return the setting of the batch size, as messages name it."""
         in_parts = f" in {self.accumulate} micro-batches" if self.accumulate > 1 else ""
         return f"train.batch_tokens = {self.batch_tokens}{in_parts}"
 

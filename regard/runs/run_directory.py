@@ -73,6 +73,7 @@ class RunDirectory:
         self.path = path
         self.config_path = path / "config.toml"
         self.weights_path = path / "model.safetensors"
+        self.start_path = path / "start.safetensors"
         self.log_path = path / "log.jsonl"
         self.metrics_path = path / "metrics.json"
         self.progress_path = path / "train.json"

@@ -1,8 +1,8 @@
 """Classification of texts and of pairs of texts, into classes, or regression of a score.
 
-The pooled vector of a text ([CLS], mean, attention over its tokens, or over words and sentences) goes through one layer
-and gets a logit for each class, or one standardised score. A text longer than the model is split into overlapping
-windows, each an example. What classifies with a trained model is predict/classification.py.
+The pooled vector of a text ([CLS], mean, attention over its tokens, or over words and sentences) goes through one
+linear layer, which gives a logit for each class, or one standardised score. A text longer than the model is split into
+overlapping windows, each an example. predict/classification.py classifies with a trained model.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ class ClassificationTask(LabelledTask):
         return {"task": self.name, "n": len(examples), **self.compute_metrics(outputs, gold)}
 
     def _check_table_paired(self, path: Path, first: LabelledExample) -> None:
-        """Refuse a table of pairs for a model of single texts, and the reverse; its first example tells."""
+        """Refuse a table of pairs for a model of single texts, and the reverse, by its first example."""
         if expected := self.labels.describe_pair_mismatch(first.pair):
             content, columns = ("two texts", "TEXT,LABEL") if first.pair else ("one text", "TEXT,PAIR,LABEL")
             fix = f"ask for the columns {columns}"

@@ -1,10 +1,10 @@
 """Vectors of sentences: contrastive training of an encoder with in-batch negatives.
 
 An anchor's vector must be nearer to that of its positive than to those of all other positives of the batch, and of all
-hard negatives where the data has them (multiple negatives ranking, Henderson et al. 2017). Of plain sentences the
-positive is the sentence itself with other dropout (unsupervised SimCSE, Gao, Yao and Chen 2021). The vectors are pooled
-hidden states, without a head, so that the trained model embeds as any encoder does (predict/embedding.py). Validation
-is by the correlation with scores where the validation files have them, or else by retrieval.
+hard negatives if the data has them (multiple negatives ranking, Henderson et al. 2017). Of plain sentences the positive
+is the sentence itself with other dropout (unsupervised SimCSE, Gao, Yao and Chen 2021). The vectors are pooled hidden
+states, without a head, so that the trained model embeds as any encoder does (predict/embedding.py). Validation is by
+correlation with scores if the validation files have them, or else by retrieval.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class EmbedConfig:
 
     `pooling` makes the vector of a text and with `normalised` it has length 1, in training and afterwards. Similarities
     are divided by `temperature`; with `symmetric` anchors are found from positives as well. With `chunk_tokens` the
-    batch is encoded so many tokens at a time (models/pooled_vectors.py). Texts are cut to `length` tokens.
+    batch is encoded that many tokens at a time (models/pooled_vectors.py). Texts are truncated to `length` tokens.
     """
 
     name: Literal["embed"] = "embed"
@@ -186,8 +186,8 @@ class EmbeddingTask(EncoderTask):
             fix = "pass them as --valid, or name two columns, as in dev.tsv:sentence1,sentence2"
             raise ConfigError(f"{data.train[0]}: scored pairs: training takes pairs that belong together; {fix}")
         if (n_examples := corpus.statistics.n_examples) < 2:
-            problem = f"{n_examples} example: nothing to tell it from"
-            raise ConfigError(f"{data.train[0]}: {problem}; give at least two, and better some thousands")
+            problem = f"{n_examples} example has no negatives"
+            raise ConfigError(f"{data.train[0]}: {problem}; give at least two, better some thousands")
         tokenizer = pretrained_tokenizer or train_tokenizer(
             corpus.train_texts(*range(len(TOKEN_COLUMNS))), tokenizer_config, cls.special_token_names
         )
@@ -224,7 +224,7 @@ class EmbeddingTask(EncoderTask):
         return *texts, ScalarColumnSpec("score", "float32"), ScalarColumnSpec("n_cut", "uint8")
 
     def encode(self, examples: Sequence[Example]) -> list[list[Any]]:
-        """Return the texts with special tokens, cut to the maximum length, the score, and how many texts were cut."""
+        """Return the truncated texts with special tokens, the score, and the number of texts that were truncated."""
         most = self.max_length - self.template.n_special_tokens(is_pair=False)
         columns: list[list[Any]] = []
         n_cut = np.zeros(len(examples), dtype=np.uint8)
@@ -240,11 +240,11 @@ class EmbeddingTask(EncoderTask):
         return [*columns, [float(example[3] or "nan") for example in examples], n_cut.tolist()]
 
     def warn_about_encoded_data(self, store: TokenStore) -> None:
-        """Say how many texts were cut."""
+        """Warn of texts that were truncated, with their number."""
         if n_cut := int(store.values("n_cut").sum(dtype=np.int64)):
             limit = f"the first {int(self.example_lengths(store).max()):,} tokens"
             fix = "raise task.length and data.max_length"
-            warn(f"{n_cut:,} texts of {len(store):,} examples to {store.purpose} on are cut to {limit}; {fix}")
+            warn(f"{n_cut:,} texts of {len(store):,} examples to {store.purpose} on are truncated to {limit}; {fix}")
 
     def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
         return store.lengths(*_text_columns(store))
@@ -302,7 +302,7 @@ class EmbeddingTask(EncoderTask):
     def compute_validation_metrics(
         self, model: EncoderModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
     ) -> dict[str, float]:
-        """Return correlations or retrieval; nothing for sentences by themselves, of which the loss is all there is."""
+        """Return correlations or retrieval scores; nothing for plain sentences, which have only a loss."""
         if self.validated_on == "sentences":
             return {}
         sides = [self._embed_stored(model, store[column], items, device) for column in _text_columns(store)]
@@ -311,7 +311,7 @@ class EmbeddingTask(EncoderTask):
     def _embed_stored(
         self, model: EncoderModel, column: Column, items: Int[np.ndarray, " items"], device: torch.device
     ) -> EmbeddedTexts:
-        """Return the vectors of stored texts, each text encoded by itself."""
+        """Return the vectors of stored texts, each text encoded separately."""
         texts = [tuple(column[item].tolist()) for item in items.tolist()]
         inputs = [EncodedInput(list(ids), len(ids), 1, len(ids)) for ids in texts]
 
@@ -338,7 +338,7 @@ class EmbeddingTask(EncoderTask):
         """Return the correlations with the scores of scored pairs, or how well pairs find each other."""
         kind = find_pair_kind(data, columns)
         if kind == "sentences":
-            raise ConfigError(f"{data[0]}: sentences by themselves say nothing of vectors; give pairs, or scored pairs")
+            raise ConfigError(f"{data[0]}: single sentences cannot score vectors; give pairs, or scored pairs")
         examples = list(read_sentence_pairs(data, columns, skip_empty=skip_empty))
         embedder = self.make_embedder(model, device)
         texts = [[getattr(each, side) for each in examples] for side in SIDES[kind] if side != "score"]
@@ -359,7 +359,7 @@ def _text_columns(store: TokenStore) -> list[str]:
 
 
 def _scale_scores(scores: Float[np.ndarray, " items"]) -> Float[np.ndarray, " items"] | None:
-    """Return the scores from 0, the least of them, to 1; None where there are none."""
+    """Return the scores scaled to 0 (the smallest) to 1 (the largest); None if there are none."""
     if np.isnan(scores).any():
         return None
     least, most = float(scores.min()), float(scores.max())

@@ -1,15 +1,15 @@
 """Language modelling: a causal language model trained on plain text, which continues prompts.
 
-A document begins behind the token that ends documents, and ends with it. Long ones are read in windows of
-`task.length` tokens, each beginning with the token that the one before predicts last, so every token is predicted
-exactly once in an epoch; later epochs cut at other places (data/lm_windows.py):
+A document begins after the end-of-document token, and ends with it. Long ones are read in windows of `task.length`
+tokens, each beginning with the token that the one before predicts last, so every token is predicted exactly once in an
+epoch; later epochs split at other positions (data/lm_windows.py):
 
     document    <|endoftext|>  The  cat  sat  on  the  mat  <|endoftext|>
     window 1    <|endoftext|>  The  cat  sat                                  predicts  The cat sat on
     window 2                                  on  the  mat                    predicts  the mat <|endoftext|>
 
-With ``direction = "backward"`` windows are cut in the same places, and each is read from its end.
-Prompts are continued by predict/text_generation.py; predict/perplexity.py evaluates.
+With ``direction = "backward"`` windows are split at the same positions, and each is read from its end. Prompts are
+continued by predict/text_generation.py; predict/perplexity.py evaluates.
 """
 
 from __future__ import annotations
@@ -169,14 +169,14 @@ class LanguageModelTask(WindowedTextTask):
 
     @cached_property
     def document_tokenizer(self) -> DocumentTokenizer:
-        """The vocabulary with the tokens around documents, and what a prompt is."""
+        """The vocabulary with the tokens around documents, and the form of a prompt."""
         return DocumentTokenizer(self.tokenizer, self.start_id, self.end_id, self.config.prompts == "begin")
 
     def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
         return [self.document_tokenizer.encode_chunks([DocumentChunk(*example) for example in examples])]
 
     def warn_about_encoded_data(self, store: TokenStore) -> None:
-        """Say if windows cannot be filled, and count what the vocabulary does not know.
+        """Warn if windows cannot be filled, and count unknown tokens.
 
         A chunk begins with a token that the one before it predicts.
         """

@@ -1,10 +1,9 @@
 """Pre-training of an encoder: masked language modelling and next-sentence prediction (Devlin 2019, Liu 2019).
 
-Documents are cut into blocks of text. With "masked+next" an input is a pair of blocks, half of them adjacent
-in their document, half with a second block from another one; with "masked" it is one longer block. Pairs are drawn
-once, when the text is encoded; which tokens are masked is drawn anew for every batch of every epoch
-(shared/token_masking.py), and the softmax over the vocabulary is computed at these alone. What fills masks with a
-trained model is predict/mask_filling.py.
+Documents are split into blocks of text. With "masked+next" an input is a pair of blocks, half of them adjacent in their
+document, half with a second block from another one; with "masked" it is one longer block. Pairs are drawn once, when
+the text is encoded; masked tokens are drawn anew for every batch of every epoch (shared/token_masking.py), and the
+softmax over the vocabulary is computed at these alone. predict/mask_filling.py fills masks with a trained model.
 """
 
 from __future__ import annotations
@@ -225,7 +224,7 @@ class PretrainingTask(EncoderTask):
         return EncoderBatch(rows, labels, self.masker.count_masked(n_real), int((rows.segment > 0).sum()))
 
     def compute_loss(self, model: EncoderModel, batch: EncoderBatch) -> Loss:
-        """Return the masked-token loss and, where it is learned, the next-sentence loss, each averaged by itself."""
+        """Return the masked-token loss and, where it is learned, the next-sentence loss, each averaged separately."""
         masked = self.masker.mask_tokens(batch.rows)
         hidden = model(replace(batch.rows, ids=masked.input_ids))
         token_loss = self._masked_lm_loss(model, hidden, masked)

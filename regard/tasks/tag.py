@@ -3,7 +3,7 @@
 The label of a word is that of its first subword; the others are read, and predict nothing. Labels of the form B-, I-, O
 are read as entities: IOB1 becomes IOB2, and the metric is the F1 of whole entities. With ``kind = "score"`` labels are
 numbers, and the model predicts them standardised; a word whose label is ``_`` has none. A sentence longer than the
-model is split into overlapping windows. What tags with a trained model is predict/tagging.py.
+model is split into overlapping windows. predict/tagging.py tags with a trained model.
 """
 
 from __future__ import annotations
@@ -243,8 +243,8 @@ class TaggingTask(LabelledTask):
     @property
     def scoring_note(self) -> str:
         if self.segmenter is None:
-            return "on given words; the training data has no running text to learn from how to cut it into words"
-        learned = f"learned from {self.segmenter.n_sentences:,} sentences how to cut text into words"
+            return "on given words; the training data has no running text to learn word segmentation from"
+        learned = f"word segmentation learned from {self.segmenter.n_sentences:,} sentences"
         return f"on given words; at the end also on running text ({learned})"
 
     @property

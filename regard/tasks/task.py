@@ -33,7 +33,7 @@ from torch import nn
 
 from regard.config import Table, Tables
 from regard.data.columns import ColumnSpec, EncodedChunk
-from regard.data.corpus import ENCODING_CHUNK_BYTES, Corpus, DataConfig, Example, ExampleReader
+from regard.data.corpus import ENCODING_CHUNK_BYTES, SET_COLUMN, Corpus, DataConfig, Example, ExampleReader
 from regard.data.labels import Labels
 from regard.data.order import Placement
 from regard.data.prefetch import Movable
@@ -91,7 +91,8 @@ class RecipeSchema:
 
     `Config` is the dataclass of ``[task]``; `inherited_config_keys` are the keys of it that a model passes on to one
     that is fine-tuned from it. `architectures` are the models that can do the task; with `starts_from_language_models`
-    it may also start from a language model, whose layers become an encoder (models/lm_encoder.py).
+    it may also start from a language model, whose layers become an encoder (models/lm_encoder.py). With `mixes_sets`
+    the source of an example may decide how often it is drawn (`DataConfig.has_sets`).
     """
 
     name: ClassVar[str]
@@ -101,6 +102,7 @@ class RecipeSchema:
     special_token_names: ClassVar[tuple[str, ...]] = SEQ2SEQ_SPECIAL_TOKENS
     inherited_config_keys: ClassVar[tuple[str, ...]] = ()
     starts_from_language_models: ClassVar[bool] = False
+    mixes_sets: ClassVar[bool] = False
 
     @classmethod
     def training_defaults(cls, scale: TrainingScale, device: torch.device) -> dict[str, Any]:
@@ -115,6 +117,11 @@ class RecipeSchema:
     def default_task_config(cls, device: torch.device, model_table: Table) -> dict[str, Any]:
         """Return defaults of ``[task]`` that depend on the device or on ``[model]``."""
         return {}
+
+    @classmethod
+    def complete_task_table(cls, tables: Tables, user_table: Table, where: str) -> Table:
+        """Return the ``[task]`` table with what follows from the others; `user_table` is what the user wrote of it."""
+        return tables["task"]
 
     @classmethod
     def packs_texts(cls, task_table: Table) -> bool:
@@ -188,12 +195,16 @@ class ExampleBatcher(ABC):
         return
 
     def collect_training_statistics(self, store: TokenStore) -> None:
-        """Collect from the store of training examples what batches depend on, such as the frequency of words."""
+        """Collect statistics of the training examples that batches depend on, such as word frequencies."""
         return
 
     @abstractmethod
     def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
         """Return the number of positions each example takes on each side of a packed row."""
+
+    def example_sets(self, store: TokenStore) -> Int[np.ndarray, " N"]:
+        """Return the number of the source of each example, where the corpus has them (`DataConfig.has_sets`)."""
+        return store.values(SET_COLUMN)
 
     def row_width(self, lengths: Int[np.ndarray, "N sides"]) -> int | None:
         """Return the width of rows that suits these lengths; None for the default."""
@@ -226,12 +237,14 @@ class ValidationMetrics(ABC):
     """The part of a task that scores a model during training.
 
     A task whose loss is no negative log-likelihood of text has no perplexity. `max_scored_examples` is the size of the
-    sample that a validation scores, where scoring is slow; `example_unit` names the examples in messages.
+    sample that a validation scores, where scoring is slow; `example_unit` names the examples in messages. With
+    `scores_start` a model that is fine-tuned is scored before its first step.
     """
 
     validation_metric: ValidationMetric
     has_perplexity: bool = True
-    max_scored_examples: ClassVar[int | None] = None
+    max_scored_examples: int | None = None
+    scores_start: ClassVar[bool] = False
     example_unit: ClassVar[str] = "examples"
 
     @abstractmethod
@@ -242,7 +255,7 @@ class ValidationMetrics(ABC):
 
     @property
     def scoring_note(self) -> str:
-        """The note of the plan on the metrics, where they need to be explained."""
+        """The note of the plan on the metrics, if they need an explanation."""
         return ""
 
     @property
@@ -253,6 +266,10 @@ class ValidationMetrics(ABC):
     def compute_final_metrics(self, model: Any, corpus: Corpus, device: torch.device) -> dict[str, float]:
         """Return further metrics of the best weights, which need the validation text itself, at the end of training."""
         raise NotImplementedError
+
+    def example_strata(self, store: TokenStore) -> Int[np.ndarray, " N"]:
+        """Return the stratum of each example; a sample that is scored has as many of each, if there are so many."""
+        return np.zeros(len(self.example_lengths(store)), dtype=np.int64)  # type: ignore[attr-defined]
 
     def example_text(self, store: TokenStore, item: int) -> str:
         """Return the text of a stored example, by whose hash a sample is drawn; needed with `max_scored_examples`."""
@@ -281,7 +298,7 @@ class InferenceModel:
         raise CheckpointError(f"{checkpoint.weights.path}: a {checkpoint.family.name} cannot be used for {cls.name}")
 
     def prepare_for_export(self, model: Any) -> None:
-        """Fold into the weights what the task does to the model's outputs, for libraries that know the model alone."""
+        """Fold the task's transformation of the outputs into the weights, for libraries that know only the model."""
         return
 
 
@@ -289,5 +306,5 @@ class Task(RecipeSchema, VocabularyOwner, ExampleBatcher, TrainingObjective, Val
     """One kind of thing to learn from text: all parts of the interface."""
 
     def with_max_length(self, max_length: int) -> Task:
-        """Return the task with inputs cut to so many positions; itself, where it cannot cut them."""
+        """Return the task with inputs truncated to that many positions; the task itself if it cannot truncate them."""
         return self

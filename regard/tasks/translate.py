@@ -5,24 +5,26 @@ Pairs are packed into rows. The loop calls all of this; what translates with a t
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
-from regard.config import IN_TRAINING
-from regard.data.batches import Seq2SeqBatch, build_seq2seq_batch
-from regard.data.columns import TokenColumnSpec
-from regard.data.corpus import Corpus, DataConfig, Example, ExampleReader
+from regard.config import IN_TRAINING, Table, Tables
+from regard.data.batches import Seq2SeqBatch
+from regard.data.columns import ColumnSpec, EncodedChunk
+from regard.data.corpus import KEPT_SET, SET_COLUMN, Corpus, DataConfig, Example, ExampleReader
 from regard.data.order import Placement
 from regard.data.store import TokenStore
+from regard.errors import ConfigError
 from regard.generate import DecodingConfig
-from regard.metrics import translation_score
 from regard.models.architectures import SEQ2SEQ_MODELS
 from regard.models.config import ModelConfig
 from regard.models.exchange import HFCheckpoint
@@ -31,23 +33,33 @@ from regard.nn import Loss, cross_entropy, linear_cross_entropy, symmetric_kl_di
 from regard.predict.seq2seq_inputs import Seq2SeqSpecialTokens
 from regard.predict.translation import TranslationPredictor
 from regard.ranges import Range, check_table
-from regard.tasks.task import Task, ValidationMetric
+from regard.tasks.shared.pair_layout import DirectedLayout, PairLayout
+from regard.tasks.shared.translation_directions import check_language_tokens, choose_directions
+from regard.tasks.shared.translation_scores import GroupKey, TranslationGroup, score_groups
+from regard.tasks.task import Task, TrainingScale, ValidationMetric
+from regard.text.languages import Direction, Directions, language_token
+from regard.text.multilingual import read_multilingual_rows
 from regard.text.pairs import group_pair_files, pair_paths, read_pairs
 from regard.text.tokenizer import Tokenizer, TokenizerPair
 from regard.text.tokenizer_training import TokenizerConfig, train_tokenizer
+
+ADAPTATION_TOKENS = 1_000_000
+"""Target tokens that a translator is fine-tuned on, unless these are less than three epochs or more than twenty."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranslateConfig:
     """The recipe's ``[task]`` table.
 
-    `start` and `first` name tokens in vocabularies from elsewhere: what the decoder starts from, where that is not
-    called ``<sos>``, and what stands before the texts of both sides, if anything does.
+    `directions` are those of a translator in several, such as en-fr; by default all that the data has. `start` and
+    `first` name tokens in vocabularies from elsewhere: what the decoder starts from, where that is not called
+    ``<sos>``, and what stands before the texts of both sides, if anything does.
     """
 
     name: Literal["translate"] = "translate"
     source_lang: str = ""
     target_lang: str = ""
+    directions: tuple[str, ...] = ()
     start: str = ""
     first: str = ""
     label_smoothing: Annotated[float, Range(0.0, 1.0, excludes="most"), IN_TRAINING] = 0.1
@@ -55,6 +67,19 @@ class TranslateConfig:
 
     def __post_init__(self) -> None:
         check_table(self, "task")
+        if len(set(self.directions)) < len(self.directions):
+            raise ConfigError(f"task.directions: one of {', '.join(self.directions)} occurs twice")
+        _ = self.all_directions
+
+    @property
+    def all_directions(self) -> Directions:
+        """The directions that the model has."""
+        return Directions.of_task(self.directions, self.source_lang, self.target_lang)
+
+    @property
+    def data_direction(self) -> Direction | None:
+        """The direction of data that names no languages."""
+        return Direction(self.source_lang, self.target_lang) if self.source_lang and self.target_lang else None
 
 
 class PairReader(ExampleReader):
@@ -76,6 +101,20 @@ class PairReader(ExampleReader):
         return read_pairs(data, columns, skip_empty=skip_empty)
 
 
+class MultilingualReader(PairReader):
+    """Reader of parallel texts in several languages: an example is a row of them, the tag of its languages last."""
+
+    unit = "rows"
+
+    def __init__(self, default: Direction | None) -> None:
+        self._default = default
+
+    def read_examples(  # type: ignore[override]
+        self, data: Sequence[str], columns: Sequence[str], *, skip_empty: bool
+    ) -> Iterator[Example]:
+        return read_multilingual_rows(data, columns, self._default, skip_empty=skip_empty)
+
+
 class TranslationTask(Task):
     """Translation of texts, learned from pairs."""
 
@@ -83,17 +122,50 @@ class TranslationTask(Task):
     Config = TranslateConfig
     architectures = SEQ2SEQ_MODELS
     example_unit = "pairs"
-    inherited_config_keys = ("start", "first")
+    inherited_config_keys = ("start", "first", "directions")
     validation_metric = ValidationMetric("bleu", "BLEU", higher_is_better=True)
-    max_scored_examples = 500
+    scores_start = mixes_sets = True
 
     def __init__(self, config: TranslateConfig, tokenizers: TokenizerPair) -> None:
         self.config = config
         self.tokenizers = tokenizers
+        if self.directions.is_tagged:
+            check_language_tokens(self.directions, tokenizers)
+
+    @classmethod
+    def training_defaults(cls, scale: TrainingScale, device: torch.device) -> dict[str, Any]:
+        """Return what adapts a translator to a few thousand pairs and lets it keep what it knew (docs/translate.md)."""
+        if not scale.is_finetuning:
+            return {}
+        epochs = min(20.0, max(3.0, ADAPTATION_TOKENS / scale.n_tokens))
+        return {
+            "steps": lambda batch_tokens: max(50, math.ceil(epochs * scale.n_tokens / batch_tokens)),
+            "learning_rate": round(0.25 * (scale.d_model * 4000) ** -0.5, 6),
+            "schedule": "linear",
+            "warmup": lambda steps: steps // 10,
+            "validate_every": lambda steps: max(10, math.ceil(steps / 5)),
+            "interpolation": 0.5 if scale.n_tokens < 2 * ADAPTATION_TOKENS else 1.0,
+        }
+
+    @property
+    def directions(self) -> Directions:
+        """The directions that the model has."""
+        return self.config.all_directions
+
+    @property
+    def max_scored_examples(self) -> int:  # type: ignore[override]
+        """Enough for BLEU, of each direction if there are several."""
+        return max(500, 200 * len(self.directions.known))
 
     @classmethod
     def make_reader(cls, config: TranslateConfig, data: DataConfig) -> PairReader:
-        return PairReader()
+        return MultilingualReader(config.data_direction) if config.directions else PairReader()
+
+    @classmethod
+    def complete_task_table(cls, tables: Tables, user_table: Table, where: str) -> Table:
+        """Return the ``[task]`` table with the directions of the data, and those of the model to start from."""
+        default = TranslateConfig(**{**tables["task"], "directions": ()}).data_direction
+        return {**tables["task"], "directions": choose_directions(tables, user_table, default, where)}
 
     @classmethod
     def from_corpus(
@@ -106,6 +178,10 @@ class TranslationTask(Task):
         """Return the task with one vocabulary for both sides, or one for each."""
         if pretrained_tokenizer is not None:
             return cls(config, TokenizerPair(pretrained_tokenizer, pretrained_tokenizer))
+        if config.directions:
+            tokens = [language_token(target) for target in config.all_directions.targets]
+            joint = train_tokenizer(corpus.train_texts_before_tag(), tokenizer_config, language_tokens=tokens)
+            return cls(config, TokenizerPair(joint, joint))
         sides = [(0, 1)] if tokenizer_config.joint else [(0,), (1,)]
         learned = [train_tokenizer(corpus.train_texts(*columns), tokenizer_config) for columns in sides]
         return cls(config, TokenizerPair(learned[0], learned[-1]))
@@ -142,28 +218,28 @@ class TranslationTask(Task):
     def vocabulary_size(self) -> int:
         return max(len(self.tokenizers.source), len(self.tokenizers.target))
 
-    @property
-    def store_columns(self) -> tuple[TokenColumnSpec, TokenColumnSpec]:
-        sizes = len(self.tokenizers.source), len(self.tokenizers.target)
-        return TokenColumnSpec("source", sizes[0]), TokenColumnSpec("target", sizes[1])
+    @cached_property
+    def layout(self) -> PairLayout:
+        """The columns of the store, and the examples in them."""
+        if self.directions.is_tagged:
+            return DirectedLayout(self.tokenizers, self.special_tokens, self.directions)
+        return PairLayout(self.tokenizers, self.special_tokens)
 
-    def encode(self, examples: Sequence[Example]) -> list[list[list[int]]]:
-        source, target = zip(*examples, strict=True)
-        sides = self.tokenizers.source.encode_batch(source), self.tokenizers.target.encode_batch(target)
-        return [[[*self.special_tokens.prefix_ids, *ids] for ids in side] for side in sides]
+    @property
+    def store_columns(self) -> tuple[ColumnSpec, ...]:
+        return self.layout.columns
+
+    def encode(self, examples: Sequence[Example]) -> EncodedChunk:
+        return self.layout.encode(examples)
 
     def example_lengths(self, store: TokenStore) -> Int[np.ndarray, "N sides"]:
-        """Return the number of tokens plus one: ``<eos>`` ends the source, ``<sos>`` begins the target."""
-        return store.lengths("source", "target", n_special_tokens=1)
+        return self.layout.lengths(store)
+
+    def example_sets(self, store: TokenStore) -> Int[np.ndarray, " N"]:
+        return self.layout.sets(store)
 
     def make_batch(self, store: TokenStore, placement: Placement) -> Seq2SeqBatch:
-        return build_seq2seq_batch(
-            store,
-            placement,
-            pad_id=self.special_tokens.pad_id,
-            sos_id=self.special_tokens.decoder_start_id,
-            eos_id=self.special_tokens.eos_id,
-        )
+        return self.layout.batch(store, placement)
 
     def build_model(self, config: ModelConfig) -> Seq2SeqModel:
         sizes = len(self.tokenizers.source), len(self.tokenizers.target)
@@ -188,19 +264,41 @@ class TranslationTask(Task):
     def compute_validation_metrics(
         self, model: Seq2SeqModel, store: TokenStore, items: Int[np.ndarray, " items"], device: torch.device
     ) -> dict[str, float]:
-        """Return BLEU, chrF and the fraction of exact translations, by greedy decoding."""
-        n_prefix = len(self.special_tokens.prefix_ids)
-        sources = [store["source"][i].tolist()[n_prefix:] for i in items.tolist()]
-        references = [self.tokenizers.target.decode(store["target"][i].tolist()) for i in items.tolist()]
-        hypotheses = self.make_predictor(model, device).generate(sources, DecodingConfig(beam=1, batch=128))
-        texts = [self.tokenizers.target.decode(best[0].ids) for best in hypotheses]
-        scores = translation_score(texts, references)
-        return {"bleu": scores.bleu, "chrf": scores.chrf, "exact": scores.exact}
+        """Return BLEU, chrF and the fraction of exact translations, by greedy decoding.
+
+        Of several directions each has a BLEU of its own, and so have the data that a translator is adapted to and that
+        which it is to keep ("own", "kept"). The scores without a name are means over these two and, within each, over
+        directions.
+        """
+        pairs = [self.layout.pair(store, item) for item in items.tolist()]
+        is_kept = self._is_kept(store)[items].tolist()
+        predictor = self.make_predictor(model, device)
+        hypotheses = predictor.generate([pair.source for pair in pairs], DecodingConfig(beam=1, batch=128))
+        decode = self.tokenizers.target.decode
+        groups: dict[GroupKey, TranslationGroup] = defaultdict(TranslationGroup)
+        for pair, best, kept in zip(pairs, hypotheses, is_kept, strict=True):
+            group = groups["kept" if kept else "", pair.direction]
+            group.hypotheses.append(decode(best[0].ids))
+            group.references.append(decode(pair.target))
+        return score_groups(groups)
+
+    def example_strata(self, store: TokenStore) -> Int[np.ndarray, " N"]:
+        """Return the number of the direction, apart for what the translator is to keep."""
+        numbers: Int[np.ndarray, " N"] = self.layout.direction_numbers(store)
+        return np.where(self._is_kept(store), numbers + len(self.directions.known), numbers)
+
+    def _is_kept(self, store: TokenStore) -> Bool[np.ndarray, " N"]:
+        """Return for each example if it is of what the translator is to keep."""
+        if SET_COLUMN not in store.columns:
+            return np.zeros(len(self.example_lengths(store)), dtype=bool)
+        is_kept: Bool[np.ndarray, " N"] = self.example_sets(store) == KEPT_SET
+        return is_kept
 
     def example_text(self, store: TokenStore, item: int) -> str:
-        source, target = store["source"][item].tolist(), store["target"][item].tolist()
-        return f"{self.tokenizers.source.decode(source)}\t{self.tokenizers.target.decode(target)}"
+        source, target, direction = self.layout.pair(store, item)
+        text = f"{self.tokenizers.source.decode(source)}\t{self.tokenizers.target.decode(target)}"
+        return f"{direction}\t{text}" if direction else text
 
     def make_predictor(self, model: Seq2SeqModel, device: torch.device) -> TranslationPredictor:
         """Return the predictor that translates with a trained model."""
-        return TranslationPredictor(model, self.tokenizers, self.special_tokens, device)
+        return TranslationPredictor(model, self.tokenizers, self.special_tokens, device, self.directions)

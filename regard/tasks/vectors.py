@@ -41,7 +41,7 @@ EPOCHS = 5
 """Times that the text is read."""
 
 MAX_UNKNOWN_FRACTION = 0.2
-"""Fraction of words outside the vocabulary above which a warning says so."""
+"""Fraction of words outside the vocabulary above which there is a warning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ class WordVectorTask(WindowedTextTask):
     validation_metric = ValidationMetric("valid_loss", "loss", higher_is_better=False)
     has_perplexity = False
     has_evaluation = False
-    example_unit = "stretches of text"
+    example_unit = "segments of text"
     sampler: SkipGramSampler
 
     @classmethod

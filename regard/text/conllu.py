@@ -1,6 +1,6 @@
 """Sentences as CoNLL-U: the words that were found in a text, and their labels.
 
-Columns that nothing is known of hold ``_``. tagged.py reads the format; the API writes it here.
+Columns without a value are ``_``. tagged.py reads the format; the API writes it here.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ UNIVERSAL_PARTS_OF_SPEECH |= {"PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", 
 def format_conllu(text: str, words: Sequence[TextWord], labels: Sequence[str], column: str) -> str:
     """Return a sentence, with an empty line at its end; nothing for a text without words.
 
-    Labels stand in `column`, or, if that is not one of `LABEL_COLUMNS`, under misc behind its name. The white space of
-    the text becomes single blanks.
+    Labels are in `column`, or, if that is not one of `LABEL_COLUMNS`, under misc after its name. The white space of the
+    text becomes single blanks.
     """
     if not words:
         return ""
@@ -31,7 +31,7 @@ def format_conllu(text: str, words: Sequence[TextWord], labels: Sequence[str], c
 
 
 def _token_rows(text: str, labelled: Sequence[tuple[TextWord, str]], column: str) -> Iterator[list[str]]:
-    """Yield the rows of words, those of a token of several behind a row for the token."""
+    """Yield the rows of words, those of a token of several words after a row for the token."""
     number = 1
     for token, group in groupby(labelled, lambda each: each[0].token):
         members = list(group)

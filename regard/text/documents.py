@@ -15,7 +15,7 @@ from regard.errors import ConfigError, DataError
 from regard.text.files import TABLE_SUFFIXES, check_readable, file_format, read_lines
 
 MAX_DOCUMENT_LINES = 1000
-"""Lines of a document at most: a longer one counts as several."""
+"""Maximum number of lines of a document: a longer one counts as several."""
 
 MAX_DOCUMENT_CHARACTERS = 1 << 26
 """Characters of a document at most: it ends with the line that reaches them."""
@@ -24,7 +24,7 @@ MAX_CHUNK_CHARACTERS = 1 << 15
 """Characters of a chunk at most."""
 
 MIN_CHUNKS = 20
-"""With fewer chunks, none could be held out for validation: then they are cut smaller."""
+"""With fewer chunks, none could be held out for validation: then smaller ones are made."""
 
 CONTEXT_CHARACTERS = 64
 """Characters of the preceding text that come with a chunk."""
@@ -58,7 +58,7 @@ def read_document_chunks(
     """Yield the unchanged text of all files in order.
 
     Blank lines separate documents and belong to none, unless there is `one_document_per_file`. With
-    `ensure_min_chunks`, too little text for `MIN_CHUNKS` chunks is cut into at least twice as many, however short.
+    `ensure_min_chunks`, too little text for `MIN_CHUNKS` chunks is split into at least twice as many, however short.
     """
     _check_plain_text_files(data)
     chunks = _read_chunks(data, one_document_per_file, MAX_CHUNK_CHARACTERS)

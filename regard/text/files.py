@@ -1,8 +1,8 @@
 """Files of lines: UTF-8 text, plain or compressed, streamed in blocks.
 
-A line ends at "\\n" and nowhere else, so line numbers agree with wc, sed and the editor, and the two files of a
-pair stay aligned whatever characters they contain. No line is longer than limits.py allows. Not tables: tables.py and
-pairs.py read their lines here.
+A line ends at "\\n" and nowhere else, so line numbers agree with wc, sed and the editor, and the two files of a pair
+stay aligned whatever characters they contain. No line is longer than limits.py allows. tables.py and pairs.py read the
+lines of tables here.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _missing_file_error(path: str | Path) -> DataError:
             name, [entry.name for entry in folder.iterdir() if entry.exists()], n=1, cutoff=0.75
         )
     except OSError:
-        return DataError(path, f"no such file, nor a directory {folder} to look into")
+        return DataError(path, f"no such file; there is no directory {folder} either")
     return DataError(path, f"no such file; {did_you_mean(name, close)}" if close else "no such file")
 
 

@@ -117,7 +117,7 @@ class _JsonText:
             raise too_large_error(self.path, "an entry", fix, factor=JSON_FACTOR)
 
     def _read_more(self) -> bool:
-        """Read on until there is twice as much of the value, so that parsing it anew takes linear time."""
+        """Read until there is twice as much of the value, so that parsing it repeatedly takes linear time."""
         done, rest = self._text[: self._index], self._text[self._index :]
         self._check_size(len(rest))
         parts, n_more = [rest], 0

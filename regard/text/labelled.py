@@ -95,7 +95,7 @@ def _split_item(item: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _open_tables(data: Sequence[str], columns: tuple[str, ...]) -> list[_LabelledTable]:
-    """Return the tables with their columns, of which all tables must have the same number."""
+    """Return the tables with their columns, whose number must be the same for all tables."""
     if not data:
         raise ConfigError("no data; name a table of texts and labels, as in train.tsv")
     parts: list[_LabelledTable] = []
@@ -110,7 +110,7 @@ def _open_tables(data: Sequence[str], columns: tuple[str, ...]) -> list[_Labelle
         )
         if len(chosen) != parts[0].n_columns:
             n_here, n_first = ("one text", "two") if len(chosen) == 2 else ("two texts", "one")
-            fix = "a model reads one kind: ask for as many columns of each"
+            fix = "all tables must be of one kind: name as many columns of each"
             raise DataError(path, f"{n_here} a line, but {parts[0].path} has {n_first}; {fix}")
     return parts
 

@@ -19,7 +19,7 @@ DEFAULT_MAX_LINE_BYTES = 1 << 24
 JSON_FACTOR = 4
 """The limit on one entry of a JSON file, such as an article of SQuAD, in units of that on a line."""
 BLOCK_FACTOR = 16
-"""The limit on what a format makes one decompress at once, such as a page of Parquet, in the same units."""
+"""The limit on the smallest unit that a format decompresses, such as a page of Parquet, in the same units."""
 
 
 def max_line_bytes() -> int:

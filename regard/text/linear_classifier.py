@@ -1,6 +1,7 @@
-"""A linear classifier of sparse features, trained as an averaged perceptron (Collins 2002), with whole numbers only.
+"""A linear classifier of sparse features, trained as an averaged perceptron (Collins 2002), with integers only.
 
-So training and prediction give the same on every machine. segmenter_training.py trains it, word_segmenter.py uses it.
+So training and prediction give the same results on every machine. segmenter_training.py trains it, word_segmenter.py
+uses it.
 """
 
 from __future__ import annotations

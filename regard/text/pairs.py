@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from regard.errors import ConfigError, DataError
 from regard.text.files import TABLE_SUFFIXES, check_readable, file_format, read_lines
+from regard.text.languages import parse_language_entry
 from regard.text.table_columns import TableRow
 from regard.text.tables import filter_empty_rows, read_rows, split_path_and_columns
 
@@ -86,7 +87,8 @@ def _open_parallel_texts(data: Sequence[str], columns: Sequence[str]) -> list[_P
 
 
 def _split_item(item: str) -> tuple[str, tuple[str, ...]]:
-    return split_path_and_columns(item, (2,), "two, source and target")
+    entry = parse_language_entry(item)
+    return split_path_and_columns(item, (2,), "two, source and target") if entry is None else (entry.path, ())
 
 
 def _default_columns(path: str) -> tuple[str, str]:

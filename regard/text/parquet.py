@@ -1,7 +1,8 @@
 """Parquet files: chosen columns as text, or whole rows, a few rows at a time.
 
-Compression and dictionaries make a small file hold gigabytes: what the file says of its pages is checked before one is
-decompressed, and so few rows are read at once that the largest accepted values fit (limits.py). Called by tables.py.
+Compression and dictionaries make a small file hold gigabytes: what the file declares about its pages is checked before
+any is decompressed, and so few rows are read at once that the largest accepted values fit (limits.py). Called by
+tables.py.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class _ParquetSource(NamedTuple):
         return list(self.file.schema_arrow.names)
 
     def iterate_batches(self, columns: list[str]) -> Iterator[Any]:
-        """Yield a few rows at a time of these columns: as many as four of the largest accepted values, or fewer."""
+        """Yield these columns a few rows at a time: rows that take at most four times the largest accepted value."""
         value_bytes = [self._check_chunk(chunk, n_rows) for chunk, n_rows in self._column_chunks(columns)]
         n_rows = BATCH_FACTOR * max_line_bytes() // max([1, *value_bytes])
         yield from self.file.iter_batches(batch_size=min(max(n_rows, BATCH_FACTOR), MAX_BATCH_ROWS), columns=columns)

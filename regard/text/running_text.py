@@ -1,7 +1,7 @@
-"""Running text with the words that an annotated corpus cuts it into: tokens as written, each of one word or several.
+"""Running text with its words in an annotated corpus: tokens as written, each of one word or several.
 
-CoNLL-U has both: the text of a sentence in a comment, or in the marks of missing spaces, and its words. Made by
-tagged.py; segmenter_training.py learns from it how to cut words, segmentation_scores.py scores the words of others.
+CoNLL-U has both: the text of a sentence, in a comment or in the marks of missing spaces, and its words. Built by
+tagged.py; segmenter_training.py learns word segmentation from it, segmentation_scores.py scores words that were found.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def _is_part(words: Sequence[TextWord], index: int) -> bool:
 def _overlap_end(
     reference: Sequence[TextWord], i: int, predicted: Sequence[TextWord], j: int, end: int
 ) -> tuple[int, int]:
-    """Return the ends of the words from `i` and `j` on that lie in overlapping tokens, the first of which ends here."""
+    """Return the ends of the words from `i` and `j` on that are in overlapping tokens, the first of which ends here."""
     while not (_is_behind(reference, i, end) and _is_behind(predicted, j, end)):
         is_next = i < len(reference) and (j >= len(predicted) or reference[i].token.start <= predicted[j].token.start)
         words, index = (reference, i) if is_next else (predicted, j)

@@ -1,8 +1,8 @@
 """Training of a word segmenter on running text with its words, as CoNLL-U has it.
 
 Each question of word_segmenter.py is learned from the distinct answers that the corpus gives to it: a chunk that occurs
-a thousand times between the same kinds of neighbours is one example. Sentences are read as they stand, and once more
-with those before and behind them, for whoever tags a text of several sentences. Called by tasks/tag.py.
+a thousand times between neighbours of the same kinds is one example. Sentences are read alone, and again between the
+sentences before and after them, since a text to be tagged may have several sentences. Called by tasks/tag.py.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from regard.text.word_segmenter import INSIDE, N_CLASSES, PART, TOKEN, Expansion
 MAX_SENTENCES = 50_000
 """Sentences that a segmenter is learned from, at most: the first ones."""
 N_EPOCHS, MAX_EPOCHS, FEW_EXAMPLES = 6, 50, 20_000
-"""Passes over the examples; over few of them more, so that the average of the weights is that of learned ones."""
-RARE_CUT = 0.002
-"""The fraction of positions between letters where words begin, below which that is a matter of single words."""
+"""Passes over the examples; more if there are few, so that most of the averaged weights are learned ones."""
+RARE_SPLIT = 0.002
+"""The fraction of positions between letters where words begin, below which only particular words are split."""
 PRIOR = 10
 """The weight of the default words before anything is learned: more than the margin of the classifier."""
-FEW_CUTS = 5
-"""As many positions between letters where words begin say nothing yet about the others."""
+FEW_SPLITS = 5
+"""The number of positions between letters where words begin, up to which only particular words are split."""
 
 Classes = tuple[int, ...]
 Example = TypeVar("Example")
@@ -48,55 +48,55 @@ Tally = defaultdict[Question, Counter[Answer]]
 
 
 def train_segmenter(read: Callable[[], Iterator[RunningText]]) -> WordSegmenter | None:
-    """Return a segmenter that cuts as the texts are cut that `read` returns each time; None if there are none."""
+    """Return a segmenter learned from the texts that every call of `read` returns; None if there are none."""
     chunks: Tally[Chunk, Classes] = defaultdict(Counter)
     forms: Tally[str, tuple[str, ...]] = defaultdict(Counter)
     n_sentences, has_joins = 0, False
-    for before, text, behind in _with_neighbours(islice(read(), MAX_SENTENCES)):
+    for before, text, after in _with_neighbours(islice(read(), MAX_SENTENCES)):
         n_sentences += 1
         classes = _character_classes(text)
-        has_joins |= _count_chunks(chunks, classes, before, text, behind)
+        has_joins |= _count_chunks(chunks, classes, before, text, after)
         for surface, words in _surfaces(text):
             forms[surface][() if is_spelled(surface, words) else words] += 1
     if n_sentences == 0:
         return None
-    cuts_letters, cut_words = _find_cut_words(chunks)
-    cuts = _learn_cuts(chunks, cuts_letters, cut_words)
+    splits_letters, split_runs = _find_split_runs(chunks)
+    boundaries = _learn_boundaries(chunks, splits_letters, split_runs)
     expansions = _find_expansions(forms)
     joins: Tally[tuple[str, str, str, bool], int] = defaultdict(Counter)
-    splits: Tally[tuple[str, str, str], int] = defaultdict(Counter)
+    expands: Tally[tuple[str, str, str], int] = defaultdict(Counter)
     ambiguous = {lowercase(surface) for surface, each in expansions.items() if each.is_ambiguous}
     if has_joins or ambiguous:
         for text in islice(read(), MAX_SENTENCES):
             _count_joins(joins, text)
-            _count_splits(splits, text, ambiguous)
+            _count_expanded(expands, text, ambiguous)
     return WordSegmenter(
         n_sentences,
-        cuts,
-        cuts_letters,
-        cut_words,
+        boundaries,
+        splits_letters,
+        split_runs,
         _learn_binary({question: join_features(*question) for question in joins}, joins) if has_joins else {},
         expansions,
-        _learn_binary({question: expansion_features(*question) for question in splits}, splits),
+        _learn_binary({question: expansion_features(*question) for question in expands}, expands),
     )
 
 
 def _with_neighbours(
     texts: Iterable[RunningText],
 ) -> Iterator[tuple[RunningText | None, RunningText, RunningText | None]]:
-    """Yield each text between the one before and the one behind."""
+    """Yield each text with the one before and the one after it."""
     before: RunningText | None = None
     current: RunningText | None = None
-    for behind in texts:
+    for after in texts:
         if current is not None:
-            yield before, current, behind
-        before, current = current, behind
+            yield before, current, after
+        before, current = current, after
     if current is not None:
         yield before, current, None
 
 
 def _character_classes(text: RunningText) -> list[int]:
-    """Return what each character of a text is."""
+    """Return the class of each character of a text."""
     classes = [INSIDE] * len(text.text)
     for word in text.words():
         if word.start != word.token.start:
@@ -111,9 +111,9 @@ def _count_chunks(
     classes: Sequence[int],
     before: RunningText | None,
     text: RunningText,
-    behind: RunningText | None,
+    after: RunningText | None,
 ) -> bool:
-    """Count the chunks of a text, alone and between its neighbours; return True if a word goes on behind a space."""
+    """Count the chunks of a text, alone and between its neighbours; return True if a word continues after a space."""
     chunks = list(find_chunks(text.text))
     has_joins = False
     for number, (start, chunk) in enumerate(chunks):
@@ -122,8 +122,8 @@ def _count_chunks(
         counts[chunk][inner] += 1
         if number == 0 and before is not None:
             counts[chunk._replace(before=shape(before.text.rstrip()[-1:]))][inner] += 1
-        if number == len(chunks) - 1 and behind is not None:
-            counts[chunk._replace(behind=shape(behind.text.lstrip()[:1]))][inner] += 1
+        if number == len(chunks) - 1 and after is not None:
+            counts[chunk._replace(after=shape(after.text.lstrip()[:1]))][inner] += 1
     return has_joins
 
 
@@ -131,23 +131,23 @@ def _surfaces(text: RunningText) -> Iterator[tuple[str, tuple[str, ...]]]:
     return ((text.text[span.start : span.end], forms) for span, forms in text.tokens)
 
 
-def _find_cut_words(counts: Tally[Chunk, Classes]) -> tuple[bool, frozenset[str]]:
-    """Return whether words often begin between letters, and the letters between which they do."""
-    n_positions, n_cuts, cut_words = 0, 0, set()
+def _find_split_runs(counts: Tally[Chunk, Classes]) -> tuple[bool, frozenset[str]]:
+    """Return whether words often begin between letters, and the runs of letters in which they do."""
+    n_positions, n_splits, split_runs = 0, 0, set()
     for chunk, answers in counts.items():
         features = ChunkFeatures(chunk)
         if features.letters is None:
             continue
         start, end = features.letters
         inner = [INSIDE, *_most_frequent(answers)][start + 1 : end]
-        n_positions, n_cuts = n_positions + len(inner), n_cuts + len(inner) - inner.count(INSIDE)
+        n_positions, n_splits = n_positions + len(inner), n_splits + len(inner) - inner.count(INSIDE)
         if any(inner):
-            cut_words.add(features.lower[start:end])
-    return n_cuts >= FEW_CUTS + RARE_CUT * n_positions, frozenset(cut_words)
+            split_runs.add(features.lower[start:end])
+    return n_splits >= FEW_SPLITS + RARE_SPLIT * n_positions, frozenset(split_runs)
 
 
-def _learn_cuts(counts: Tally[Chunk, Classes], cuts_letters: bool, cut_words: frozenset[str]) -> Weights:
-    """Learn where words begin, from the most frequent cuts of each chunk; before that, they are the default ones."""
+def _learn_boundaries(counts: Tally[Chunk, Classes], splits_letters: bool, split_runs: frozenset[str]) -> Weights:
+    """Learn where words begin from the most frequent segmentation of each chunk, starting at the default words."""
     n_examples = Counter[str]()
     for chunk, answers in counts.items():
         n_examples[lowercase(chunk.text)] += sum(answers.values())
@@ -157,7 +157,7 @@ def _learn_cuts(counts: Tally[Chunk, Classes], cuts_letters: bool, cut_words: fr
         is_known = n_examples[features.lower] > 1
         positions = {
             position: features.window_features(position, is_known=is_known)
-            for position in open_positions(features, cuts_letters, cut_words)
+            for position in open_positions(features, splits_letters, split_runs)
         }
         if positions:
             examples.append((features, positions, (TOKEN, *_most_frequent(answers))))
@@ -191,11 +191,11 @@ def _count_joins(counts: Tally[tuple[str, str, str, bool], int], text: RunningTe
         counts[padded[number - 1], padded[number], padded[number + 1], joined[number - 1]][joined[number]] += 1
 
 
-def _count_splits(counts: Tally[tuple[str, str, str], int], text: RunningText, ambiguous: set[str]) -> None:
+def _count_expanded(counts: Tally[tuple[str, str, str], int], text: RunningText, ambiguous: set[str]) -> None:
     tokens = [("", ()), *_surfaces(text), ("", ())]
-    for (before, _), (surface, words), (behind, _) in zip(tokens, tokens[1:], tokens[2:], strict=False):
+    for (before, _), (surface, words), (after, _) in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if lowercase(surface) in ambiguous:
-            counts[before, surface, behind][not is_spelled(surface, words)] += 1
+            counts[before, surface, after][not is_spelled(surface, words)] += 1
 
 
 def _learn_binary(features: Mapping[Question, Sequence[str]], counts: Tally[Question, int]) -> Weights:
@@ -216,5 +216,5 @@ def _epochs(examples: list[Example]) -> Iterator[list[Example]]:
 
 
 def _most_frequent(counts: Counter[Answer]) -> Answer:
-    """Return the most frequent answer, of several the first that was given."""
+    """Return the most frequent answer; of equally frequent ones, the first that was given."""
     return max(counts, key=counts.__getitem__)

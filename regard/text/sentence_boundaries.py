@@ -10,7 +10,7 @@ from regard.text.tokenizer import Tokenizer
 
 SENTENCE_END_MARKS = frozenset(".!?…。！？।")
 SUBWORD_MARKS = "▁#@ "
-"""Characters by which tokenizers say where a token stands in its word."""
+"""Characters by which tokenizers mark the position of a token in its word."""
 
 
 def find_closing_tokens(tokenizer: Tokenizer) -> list[bool]:

@@ -43,7 +43,7 @@ PairKind = Literal["sentences", "pairs", "triples", "scored"]
 """The content of a file."""
 
 N_ROWS_TO_JUDGE = 2
-"""Rows of a table without known names that are read to tell scores from texts: one may be a header."""
+"""Rows of a table without known names that are read to distinguish scores from texts: one may be a header."""
 
 
 class SentencePair(NamedTuple):
@@ -65,7 +65,7 @@ SIDES: dict[PairKind, tuple[str, ...]] = {
 
 
 class _Source(NamedTuple):
-    """One file with the columns to read and what they hold."""
+    """One file with the columns to read and their meaning."""
 
     path: str
     columns: tuple[str, ...]
@@ -78,7 +78,7 @@ def sentence_pair_paths(data: Sequence[str]) -> list[Path]:
 
 
 def find_pair_kind(data: Sequence[str], columns: Sequence[str] = ()) -> PairKind:
-    """Return what the files hold, which must be the same in all of them."""
+    """Return the kind of content of the files, which must be the same for all of them."""
     return _open_sources(data, tuple(columns))[0].kind
 
 
@@ -148,7 +148,7 @@ def _detect_columns(path: str) -> tuple[str, ...]:
 
 
 def _judge_kind(path: str, columns: tuple[str, ...]) -> PairKind:
-    """Return what the columns hold: by the name of the third or, where it is unknown, by the first rows."""
+    """Return the kind of content of the columns: by the name of the third, or if that is unknown by the first rows."""
     if len(columns) == 2:
         return "pairs"
     name = columns[2].strip().lower()
@@ -183,11 +183,11 @@ def _reject_header(path: str, table: Iterator[TableRow]) -> Iterator[TableRow]:
 
 
 def _reject_invalid_scores(path: str, table: Iterator[TableRow]) -> Iterator[TableRow]:
-    """Yield the rows; a complete one whose score is no finite number is an error."""
+    """Yield the rows; a complete one whose score is not a finite number is an error."""
     for line, values in table:
         if all(map(str.strip, values)) and not _is_score(values[2]):
             fix = "correct it, or name the columns if this line is a header, as in dev.tsv:first,second,similarity"
-            raise DataError(path, f"the score '{values[2][:40]}' is no finite number; {fix}", line)
+            raise DataError(path, f"the score '{values[2][:40]}' is not a finite number; {fix}", line)
         yield TableRow(line, values)
 
 

@@ -77,7 +77,7 @@ class TextWindow(NamedTuple):
 def split_into_windows(n_tokens: int, max_length: int, stride: int | None = None) -> list[TextWindow]:
     """Return windows of at most `max_length` tokens that cover a text, each sharing a quarter with the next, or more.
 
-    With a `stride`, each starts at most so many tokens after the one before it. A shared token is predicted in the
+    With a `stride`, each starts at most `stride` tokens after the one before it. A shared token is predicted in the
     window with more context around it: see `max_context_window`.
     """
     if n_tokens <= max_length:

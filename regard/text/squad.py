@@ -98,7 +98,7 @@ class _RecordReader(NamedTuple):
         ]
 
     def _locate(self, record: _Record, context: str, text: Any, start: Any) -> AnswerSpan:
-        """Return the span of an answer; it must be in the context, and where it is said to be."""
+        """Return the span of an answer, which must be in the context at the given position."""
         if not isinstance(text, str):
             raise self.fault(record, f"an answer is {describe_json_type(text)}; expected a text, or a list of texts")
         name = f"the answer '{text[:MAX_SHOWN_CHARACTERS]}'"
@@ -160,7 +160,7 @@ def _read_complete(reader: _RecordReader, skip_empty: bool) -> Iterator[Question
             name = "context" if example.question.strip() else "question"
             raise reader.fault(record, f"empty {name}; drop the question or pass --skip-empty")
     if n_kept == 0:
-        raise DataError(reader.path, "no questions; not one has a question and a context")
+        raise DataError(reader.path, "no questions; none has a question and a context")
     if n_empty:
         counts = f"left out {n_empty:,} of {n_kept + n_empty:,} questions"
         progress.warn(f"{reader.path}: {counts}: empty question or context")

@@ -1,4 +1,4 @@
-"""Columns of tables: a row, and the columns of a file that a user asked for, by name or by number from 1.
+"""Columns of tables: a row, and the columns of a file that a user names, by header or by number from 1.
 
 Called by the readers of tables (tables.py, parquet.py) and by whoever names the columns of a file in a message.
 """
@@ -41,7 +41,7 @@ def suggest_name(name: str, names: Sequence[str], fallback: str) -> str:
 
 
 def is_column_number(column: str) -> bool:
-    """Return True for a column asked for by its number."""
+    """Return True for a column that is given by its number."""
     return column.isascii() and column.isdecimal()
 
 

@@ -101,9 +101,7 @@ def filter_empty_rows(
             name, path = next((n, p) for n, p, value in zip(names, paths, values, strict=True) if not value.strip())
             raise DataError(path, f"empty {name}; drop the line or pass --skip-empty", line)
     if n_kept == 0:
-        raise DataError(
-            paths[0], f"no {unit}; not one line holds {_join_words([f'a {name}' for name in names], 'and')}"
-        )
+        raise DataError(paths[0], f"no {unit}; no line has {_join_words([f'a {name}' for name in names], 'and')}")
     if n_empty:
         counts = f"left out {n_empty:,} of {n_kept + n_empty:,} {unit}"
         progress.warn(f"{', '.join(dict.fromkeys(paths))}: {counts}: empty {_join_words(names, 'or')}")

@@ -54,13 +54,13 @@ HEADER_NAMES |= {*WORD_KEYS, *LABEL_KEYS}
 """Usual column names of tables: a first line of these only is a header, not CoNLL."""
 OUTSIDE_LABEL = "O"
 EXPECTED_FORMAT = (
-    "expected one word a line and its label behind a tab or a space, with an empty line after each sentence"
+    "expected one word a line and its label after a tab or a space, with an empty line after each sentence"
 )
 MIN_PROSE_WORDS = 4
-"""Words in the first column: if most lines of a sentence have as many, they are whole texts, not words."""
+"""A number of words: if most lines of a sentence have that many in the first column, they are whole texts."""
 
 MAX_SENTENCE_WORDS = 1 << 18
-"""Words of a sentence: more are a file without empty lines."""
+"""Maximum number of words of a sentence: if there are more, the file lacks empty lines."""
 SENTENCE_END = "put an empty line after each sentence"
 
 LabelSequenceValidator = Callable[[Sequence[str]], tuple[int, str] | None]
@@ -167,13 +167,13 @@ def _read_complete_sentences(
                 line, description = missing
                 raise DataError(path, f"{description}; drop the sentence or pass --skip-empty", line)
         if n_kept == 0:
-            raise DataError(path, "no sentences; not one holds words and their labels")
+            raise DataError(path, "no sentences; none has words and their labels")
         if n_empty:
             counts = f"left out {n_empty:,} of {n_kept + n_empty:,} sentences"
             progress.warn(f"{path}: {counts}: no words, or an empty word or label")
         if n_other_texts:
             counts = f"{n_other_texts:,} of {n_kept:,} sentences have a text that is not that of their words"
-            progress.warn(f"{path}: {counts}; it is not used, neither to learn where words begin nor to score that")
+            progress.warn(f"{path}: {counts}; these are used neither to learn word segmentation nor to score it")
 
 
 def _find_missing(sentence: _NumberedSentence) -> tuple[int, str] | None:
@@ -196,7 +196,7 @@ def _read_sentences(path: str, column: str, with_text: bool) -> Iterator[_Number
 
 
 def is_conllu(path: str) -> bool:
-    """Return True if a file's name says that it is CoNLL-U."""
+    """Return True if a file is CoNLL-U by its name."""
     return _detect_format(path) == "conllu"
 
 

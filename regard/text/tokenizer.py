@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import tokenizers
+
 from regard.disk import write_text
 from regard.errors import CheckpointError, InputError
 from regard.text.fingerprints import digest_bytes
@@ -38,7 +40,7 @@ LM_SPECIAL_TOKENS = ("<|endoftext|>",)
 """Special tokens of language models trained here: a document separator."""
 
 MAX_BATCH_CHARACTERS = 1 << 20
-"""Characters of the texts that are encoded at once, from which on no more are added."""
+"""Characters of the texts encoded at once, from which no more are added."""
 
 SPECIAL_TOKEN_ROLES = {
     "pad": ("<pad>", "[PAD]"),
@@ -69,6 +71,11 @@ class Tokenizer:
         self._backend = backend
         self._special_ids = {index for index, token in backend.get_added_tokens_decoder().items() if token.special}
 
+    def add_special_tokens_before_texts(self, tokens: Sequence[str]) -> None:
+        """Make tokens special, and let other libraries find them in a text, where the space after them is theirs."""
+        added = [tokenizers.AddedToken(token, rstrip=True, normalized=False, special=True) for token in tokens]
+        self._backend.add_special_tokens(added)
+
     def __len__(self) -> int:
         size: int = self._backend.get_vocab_size()
         return size
@@ -86,6 +93,10 @@ class Tokenizer:
         """Return the id of the special token with this role, or None."""
         ids: Iterator[int | None] = (self._backend.token_to_id(name) for name in SPECIAL_TOKEN_ROLES[role])
         return next((index for index in ids if index is not None), None)
+
+    def has_token(self, token: str) -> bool:
+        """Return True if there is a token with exactly this name."""
+        return self._backend.token_to_id(token) is not None
 
     def token_to_id(self, token: str) -> int:
         """Return the id of the token with exactly this name."""
@@ -311,7 +322,7 @@ def refuse_surrogates(texts: Sequence[str]) -> None:
 
 
 def _strip_span(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return a span of a text without the white space at its ends; of nothing but white space, an empty one."""
+    """Return a span of a text without the white space at its ends; for white space alone, an empty span."""
     covered = text[start:end]
     start += len(covered) - len(covered.lstrip())
     return start, max(start, start + len(covered.strip()))

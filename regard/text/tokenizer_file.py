@@ -1,4 +1,4 @@
-"""The file tokenizer.json: the only place where one that others wrote is given to the library ``tokenizers``.
+"""The file tokenizer.json: the only place where a file from elsewhere is passed to the ``tokenizers`` library.
 
 The library is written in Rust. It trusts the file: an id of four billion may abort the process, and other values make
 it panic, which is no `Exception` in Python and prints a report to standard error. So the ids, the sizes and the
@@ -131,7 +131,7 @@ def _check_merges(model: dict[str, Any]) -> None:
 
 
 def _check_added_tokens(backend: Any) -> None:
-    """Refuse an added token of which the normalizer leaves nothing, for which the library would search everywhere."""
+    """Refuse an added token that the normalizer reduces to nothing: the library would find it everywhere."""
     for token in backend.get_added_tokens_decoder().values():
         if token.normalized and backend.normalizer and not backend.normalizer.normalize_str(token.content):
             raise ValueError(f"its normalizer leaves nothing of the added token {show_value(token.content)}")

@@ -48,7 +48,7 @@ PRE_TOKENIZER_PATTERN = (
     r"| ?[^\s\p{L}\p{M}\p{N}]{1,64}"  # punctuation
     r"|\s{1,64}(?!\S)|\s{1,64}"  # spaces, leaving the last one to the word after them
 )
-"""Pre-tokens, which no subword crosses. Runs are cut at 64: training time grows with the square of the longest."""
+"""Pre-tokens, which no subword crosses. Runs are split at 64: training time grows with the square of the longest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +86,9 @@ def min_vocabulary_size(special_tokens: Sequence[str] = SEQ2SEQ_SPECIAL_TOKENS) 
 
 
 def choose_vocabulary_size(n_words: int, kind: str = "bpe") -> int:
-    """Return a vocabulary size for a text of so many words: 10 sqrt(words), from 512 to 32,000, in steps of 64.
+    """Return a vocabulary size for a text of that many words: 10 sqrt(words), from 512 to 32,000, in steps of 64.
 
-    Of whole words there are twice as many, up to 100,000.
+    A vocabulary of whole words has twice as many, up to 100,000.
     """
     step = 64
     factor, most = (20, 100_000) if kind == "words" else (10, 32_000)
@@ -100,9 +100,21 @@ def train_tokenizer(
     config: TokenizerConfig,
     special_tokens: Sequence[str] = SEQ2SEQ_SPECIAL_TOKENS,
     *,
+    language_tokens: Sequence[str] = (),
     add_prefix_space: bool = True,
 ) -> Tokenizer:
-    """Train a tokenizer on texts; it has fewer tokens than requested if the texts give no more.
+    """Train a tokenizer on texts, with special tokens and those of languages, which take the space after them."""
+    names = (*special_tokens, *language_tokens)
+    tokenizer = _train_kind(texts, config, names, add_prefix_space=add_prefix_space)
+    if language_tokens:
+        tokenizer.add_special_tokens_before_texts(language_tokens)
+    return tokenizer
+
+
+def _train_kind(
+    texts: Iterable[str], config: TokenizerConfig, special_tokens: Sequence[str], *, add_prefix_space: bool
+) -> Tokenizer:
+    """Train a tokenizer of the kind that its config names; it has fewer tokens than asked for if texts give no more.
 
     WordPiece reads the texts twice. A character tokenizer has exactly the characters of the texts. With
     `add_prefix_space`, byte-level ones prepend a space to each text, so that its first word is encoded like any other.

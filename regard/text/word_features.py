@@ -1,7 +1,7 @@
-"""Features of places in a text where a word may begin: n-grams, affixes and shapes of the characters around.
+"""Features of positions in a text where a word may begin: n-grams, affixes and shapes of the surrounding characters.
 
-A chunk is what stands between white space. Called by word_segmenter.py, to cut, and by segmenter_training.py, to learn
-where to cut; a classifier has a weight for each feature, which is a short text, and each class.
+A chunk is a run of characters without white space. Called by word_segmenter.py to segment, and by segmenter_training.py
+to learn; a feature is a short text, for which a classifier has a weight for each class.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from unicodedata import category
 from regard.text.words import JOINERS, find_words
 
 MAX_AFFIX = 12
-"""Characters of a chunk before or behind a position that are one feature, at most."""
+"""Characters of a chunk before or after a position that form one feature, at most."""
 NEAR = 3
-"""Characters from the ends of a chunk within which the chunks beside it matter."""
+"""The distance from the ends of a chunk, in characters, within which the adjacent chunks matter."""
 MAX_SHAPE = 8
-"""Characters of the shape of a whole chunk, runs of one class counted once; longer ones look alike."""
+"""Characters of the shape of a whole chunk, with runs of one class counted once; all longer ones are alike."""
 
 CHUNK_REGEX = re.compile(r"\S+")
 _LINK_REGEX = re.compile(r"(?i)[a-z]{2,9}://|www\.|\.(?:com|net|org|edu|gov|html?)\b")
@@ -73,21 +73,21 @@ def lowercase(text: str) -> str:
 
 
 class Chunk(NamedTuple):
-    """Characters between white space, and the classes of the character before that and of the one behind."""
+    """A run of characters without white space, and the classes of the nearest characters before and after it."""
 
     text: str
     before: str
-    behind: str
+    after: str
 
 
 def find_chunks(text: str) -> Iterator[tuple[int, Chunk]]:
-    """Yield the chunks of a text with their first characters; at the ends of the text, nothing is beside them."""
+    """Yield the chunks of a text, each with the position of its first character."""
     matches = list(CHUNK_REGEX.finditer(text))
     last = len(matches) - 1
     for number, match in enumerate(matches):
         before = shape(text[matches[number - 1].end() - 1]) if number else ""
-        behind = shape(text[matches[number + 1].start()]) if number < last else ""
-        yield match.start(), Chunk(match[0], before, behind)
+        after = shape(text[matches[number + 1].start()]) if number < last else ""
+        yield match.start(), Chunk(match[0], before, after)
 
 
 class ChunkFeatures:
@@ -123,11 +123,11 @@ class ChunkFeatures:
         return SPLIT_BY_DEFAULT if position in self._default_starts else NOT_SPLIT_BY_DEFAULT
 
     def splittable(self, position: int) -> bool:
-        """Return True if a word may begin here: not at a combining mark or joiner, nor behind what joins."""
+        """Return True if a word may begin here: not at a combining mark or joiner, nor after a zero-width joiner."""
         return self.shape[position] != "m" and self.chunk.text[position - 1] != ZERO_WIDTH_JOINER
 
     def window_features(self, position: int, *, is_known: bool = True) -> list[str]:
-        """Return the features of a position; the whole chunk is one if it `is_known`, not seen in one example only."""
+        """Return the features of a position; the whole chunk is one if it `is_known`: seen in more than one example."""
         chunk, n, low = self.chunk, len(self.lower), self.lower
         p, s, i = self._padded, self._padded_shape, position + 3
         pair = s[i - 1 : i + 1]
@@ -155,15 +155,15 @@ class ChunkFeatures:
         if n - position <= MAX_AFFIX:
             features += (f"u{low[position:]}", f"v{self.shape[position:]}")
         if n - position <= NEAR:
-            features += (f"w{chunk.behind}\n{low[position:]}", f"x{chunk.behind}\n{p[i - 3 :]}")
+            features += (f"w{chunk.after}\n{low[position:]}", f"x{chunk.after}\n{p[i - 3 :]}")
         if position < NEAR:
             features.append(f"y{chunk.before}\n{low[: position + 1]}")
         if is_known:
-            features += (f"z{position}\n{low}", f"Z{position}{chunk.behind}\n{low}")
+            features += (f"z{position}\n{low}", f"Z{position}{chunk.after}\n{low}")
         return features
 
     def history_features(self, position: int, word_start: int, before: int) -> list[str]:
-        """Return the features that depend on where the word so far began, and on the class of the position before."""
+        """Return the features that depend on where the current word began, and on the class of the position before."""
         pair, word = self._padded_shape[position + 2 : position + 4], self.lower[word_start:position]
         features = [f"o{before}{pair}", f"p{word[:4]}\n{pair}", f"q{min(4, position - word_start)}{pair}"]
         if position - word_start <= MAX_AFFIX:
@@ -171,8 +171,8 @@ class ChunkFeatures:
         return features
 
 
-def join_features(before: str, chunk: str, behind: str, is_joined: bool) -> list[str]:
-    """Return the features of white space between two chunks; `is_joined` if a word goes on to the first of them."""
+def join_features(before: str, chunk: str, after: str, is_joined: bool) -> list[str]:
+    """Return the features of white space between two chunks; `is_joined` if a word continues into the first of them."""
     left, right = lowercase(before), lowercase(chunk)
     left_shape, right_shape = _RUN_REGEX.sub(r"\1", shape(before)), _RUN_REGEX.sub(r"\1", shape(chunk))
     return [
@@ -184,19 +184,19 @@ def join_features(before: str, chunk: str, behind: str, is_joined: bool) -> list
         f"e{left[-NEAR:]}\n{right[:NEAR]}",
         f"f{len(right) if right_shape[:1] == '0' else ''}{left_shape[-1:]}{right_shape[:1]}",
         f"g{is_joined}{left_shape[-1:]}{right_shape[:1]}",
-        f"h{right}\n{lowercase(behind)}",
+        f"h{right}\n{lowercase(after)}",
     ]
 
 
-def expansion_features(before: str, token: str, behind: str) -> list[str]:
+def expansion_features(before: str, token: str, after: str) -> list[str]:
     """Return the features of a token that may be several words, given the tokens beside it."""
-    left, own, right = lowercase(before), lowercase(token), lowercase(behind)
+    left, own, right = lowercase(before), lowercase(token), lowercase(after)
     return [
         f"a{own}",
         f"b{own}\n{left}",
         f"c{own}\n{right}",
         f"d{own}\n{left[-NEAR:]}",
         f"e{own}\n{right[-NEAR:]}",
-        f"f{own}\n{shape(token[:1])}{shape(behind[:1])}",
+        f"f{own}\n{shape(token[:1])}{shape(after[:1])}",
         f"g{left[-NEAR:]}\n{right[-NEAR:]}",
     ]

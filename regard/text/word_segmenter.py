@@ -1,9 +1,9 @@
-"""Segmentation of running text into words as an annotated corpus cuts it, learned from that by segmenter_training.py.
+"""Word segmentation of running text, learned from an annotated corpus by segmenter_training.py.
 
-Three questions are asked, each only where the corpus leaves it open: does a word go on behind white space (``10 000``)?
-Does a word, or a further word of a token, begin at this character of a chunk (``do|n't``)? And is this token several
-words that it does not spell (French ``des``: ``de`` and ``les``)? The weights are whole numbers, so every machine cuts
-the same. tasks/tag.py keeps the segmenter in the run directory.
+Three questions are asked, each only where the corpus leaves it open: does a word continue after white space
+(``10 000``)? Does a token, or a further word of a token, begin at this character of a chunk (``do|n't``)? And does this
+token consist of words that it does not spell (French ``des``: ``de`` and ``les``)? The weights are integers, so every
+machine segments in the same way. tasks/tag.py stores the segmenter in the run directory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from regard.text.words import Span, TextWord
 SEGMENTER_FILE = "segmenter.json"
 
 INSIDE, TOKEN, PART = 0, 1, 2
-"""The classes of a character: inside of a word, the first of a token, the first of a further word of a token."""
+"""The classes of a character: inside a word, the first of a token, the first of a further word of a token."""
 N_CLASSES = 3
 
 MAX_CACHED_CHUNKS = 1 << 16
@@ -50,17 +50,17 @@ class Expansion(NamedTuple):
 class WordSegmenter:
     """A learned segmenter.
 
-    `cuts`, `joins` and `splits` are the weights of the three questions. Letters without anything between them are cut
-    only if `cuts_letters`, or where they are in `cut_words`, as ``cannot`` is.
+    `joins`, `boundaries` and `expands` are the weights of the three questions. A run of letters is split only if
+    `splits_letters`, or if it is in `split_runs`, as ``cannot`` is.
     """
 
     n_sentences: int
-    cuts: Weights
-    cuts_letters: bool = True
-    cut_words: frozenset[str] = frozenset()
+    boundaries: Weights
+    splits_letters: bool = True
+    split_runs: frozenset[str] = frozenset()
     joins: Weights = field(default_factory=dict)
     expansions: Mapping[str, Expansion] = field(default_factory=dict)
-    splits: Weights = field(default_factory=dict)
+    expands: Weights = field(default_factory=dict)
     _cache: dict[Chunk, list[int]] = field(default_factory=dict, repr=False, compare=False)
 
     def save(self, directory: Path) -> None:
@@ -70,12 +70,12 @@ class WordSegmenter:
     def _tables(self) -> dict[str, Any]:
         return {
             "n_sentences": self.n_sentences,
-            "cuts": self.cuts,
-            "cuts_letters": self.cuts_letters,
-            "cut_words": sorted(self.cut_words),
+            "boundaries": self.boundaries,
+            "splits_letters": self.splits_letters,
+            "split_runs": sorted(self.split_runs),
             "joins": self.joins,
             "expansions": {surface: [each.is_ambiguous, *each.forms] for surface, each in self.expansions.items()},
-            "splits": self.splits,
+            "expands": self.expands,
         }
 
     @classmethod
@@ -121,29 +121,29 @@ class WordSegmenter:
             yield Span(starts[0], end), starts
 
     def _is_joined(self, chunks: Sequence[tuple[int, Chunk]], number: int, is_joined: bool) -> bool:
-        behind = chunks[number + 1][1].text if number + 1 < len(chunks) else ""
-        features = join_features(chunks[number - 1][1].text, chunks[number][1].text, behind, is_joined)
+        after = chunks[number + 1][1].text if number + 1 < len(chunks) else ""
+        features = join_features(chunks[number - 1][1].text, chunks[number][1].text, after, is_joined)
         return classify(self.joins, features, 2) == 1
 
     def _classify(self, chunk: Chunk) -> list[int]:
         """Return the class of each character of a chunk but the first."""
         if chunk in self._cache:
             return self._cache[chunk]
-        classes = self._cut(chunk)
+        classes = self._find_classes(chunk)
         if len(chunk.text) <= MAX_CACHED_CHARACTERS and len(self._cache) < MAX_CACHED_CHUNKS:
             self._cache[chunk] = classes
         return classes
 
-    def _cut(self, chunk: Chunk) -> list[int]:
+    def _find_classes(self, chunk: Chunk) -> list[int]:
         features, classes, word_start = ChunkFeatures(chunk), [TOKEN], 0
-        positions = set(open_positions(features, self.cuts_letters, self.cut_words))
+        positions = set(open_positions(features, self.splits_letters, self.split_runs))
         for position in range(1, len(chunk.text)):
             kind = INSIDE
             if position in positions:
                 inputs = features.window_features(position) + features.history_features(
                     position, word_start, classes[-1]
                 )
-                kind = classify(self.cuts, inputs, N_CLASSES)
+                kind = classify(self.boundaries, inputs, N_CLASSES)
             if kind != INSIDE:
                 word_start = position
             classes.append(kind)
@@ -153,33 +153,33 @@ class WordSegmenter:
         """Return the forms of the words of a token that spells one."""
         surface = surfaces[number]
         expansion = self.expansions.get(surface) or self.expansions.get(lowercase(surface))
-        if expansion is None or (expansion.is_ambiguous and not self._is_split(surfaces, number)):
+        if expansion is None or (expansion.is_ambiguous and not self._is_expanded(surfaces, number)):
             return [surface]
         return expansion.forms if surface in self.expansions else match_case(surface, expansion.forms)
 
-    def _is_split(self, surfaces: Sequence[str], number: int) -> bool:
+    def _is_expanded(self, surfaces: Sequence[str], number: int) -> bool:
         padded = ["", *surfaces, ""]
-        return classify(self.splits, expansion_features(*padded[number : number + 3]), 2) == 1
+        return classify(self.expands, expansion_features(*padded[number : number + 3]), 2) == 1
 
 
 def _parse_tables(tables: Any) -> WordSegmenter:
-    """Return a segmenter from what its file holds; raise what `load_if_exists` catches where that is damaged."""
+    """Return the segmenter in these tables; raise an error that `load_if_exists` catches if they are damaged."""
     expansions = {
         surface: Expansion(tuple(forms), is_ambiguous)
         for surface, (is_ambiguous, *forms) in dict(tables["expansions"]).items()
     }
     if not all(each.forms and all(type(form) is str and form for form in each.forms) for each in expansions.values()):
         raise ValueError("expansions")
-    if type(tables["cuts_letters"]) is not bool or type(tables["n_sentences"]) is not int:
-        raise ValueError("cuts_letters")
+    if type(tables["splits_letters"]) is not bool or type(tables["n_sentences"]) is not int:
+        raise ValueError("splits_letters")
     return WordSegmenter(
         tables["n_sentences"],
-        _parse_weights(tables["cuts"], N_CLASSES),
-        tables["cuts_letters"],
-        frozenset(tables["cut_words"]),
+        _parse_weights(tables["boundaries"], N_CLASSES),
+        tables["splits_letters"],
+        frozenset(tables["split_runs"]),
         _parse_weights(tables["joins"], 2),
         expansions,
-        _parse_weights(tables["splits"], 2),
+        _parse_weights(tables["expands"], 2),
     )
 
 
@@ -197,10 +197,10 @@ def match_case(surface: str, forms: Sequence[str]) -> Sequence[str]:
     return [forms[0][:1].upper() + forms[0][1:], *forms[1:]] if surface[:1].isupper() else forms
 
 
-def open_positions(features: ChunkFeatures, cuts_letters: bool, cut_words: frozenset[str]) -> Iterator[int]:
-    """Yield the positions of a chunk where a word may begin, for all that is known without the weights."""
+def open_positions(features: ChunkFeatures, splits_letters: bool, split_runs: frozenset[str]) -> Iterator[int]:
+    """Yield the positions of a chunk that the weights decide on: a word cannot begin anywhere else."""
     start, end = features.letters or (0, 0)
-    is_whole = bool(end) and not cuts_letters and features.lower[start:end] not in cut_words
+    is_whole = bool(end) and not splits_letters and features.lower[start:end] not in split_runs
     for position in range(1, len(features.chunk.text)):
         if not (is_whole and start < position < end) and features.splittable(position):
             yield position

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Int
 
+from regard.data.corpus import KEPT_SET
+from regard.data.mixture import Mixture, make_mixture
 from regard.data.order import BucketOrder, Order, PackedOrder
 from regard.data.store import TokenStore
 from regard.errors import ConfigError
@@ -36,6 +39,7 @@ def build_order(task: Task, store: TokenStore, run_config: RunConfig, *, seed: i
             f"{len(lengths) - len(fitting):,} of {len(lengths):,} examples to {store.purpose} on are longer than "
             f"{limit} tokens and are left out (the longest takes {lengths.max():,})"
         )
+    items = _mix_sets(task, store, run_config, fitting, seed) if shuffle else fitting
     batch_tokens = _micro_batch_tokens(run_config)
     n_tokens = int(lengths[:, -1].sum(dtype=np.int64))
     if store.purpose == "train" and batch_tokens > max(n_tokens, MAX_EMPTY_BATCH_TOKENS):
@@ -43,9 +47,24 @@ def build_order(task: Task, store: TokenStore, run_config: RunConfig, *, seed: i
             f"train.batch_tokens = {run_config.train.batch_tokens}, but all examples have {n_tokens:,} tokens; lower it"
         )
     if not run_config.uses_packing:
-        return BucketOrder(lengths, batch_tokens, seed=seed, shuffle=shuffle, items=fitting)
+        return BucketOrder(lengths, batch_tokens, seed=seed, shuffle=shuffle, items=items)
     capacity = [width] * lengths.shape[1]
-    return PackedOrder(lengths, capacity, batch_tokens // width, seed=seed, shuffle=shuffle, items=fitting)
+    return PackedOrder(lengths, capacity, batch_tokens // width, seed=seed, shuffle=shuffle, items=items)
+
+
+def _mix_sets(
+    task: Task, store: TokenStore, run_config: RunConfig, fitting: Int[np.ndarray, " items"] | None, seed: int
+) -> Int[np.ndarray, " items"] | Mixture | None:
+    """Return the mixture of the sets that examples were drawn from, where that matters; else what fits a row."""
+    data = run_config.data
+    if not data.has_sets:
+        return fitting
+    numbers = task.example_sets(store)
+    chosen = np.arange(len(numbers)) if fitting is None else fitting
+    sets = {int(number): chosen[numbers[chosen] == number] for number in np.unique(numbers[chosen])}
+    if set(sets) <= {KEPT_SET}:
+        raise ConfigError("not one example of data.train fits; raise data.max_length")
+    return make_mixture(sets, temperature=data.temperature, kept_set=KEPT_SET, keep_ratio=data.keep_ratio, seed=seed)
 
 
 def _micro_batch_tokens(run_config: RunConfig) -> int:

@@ -44,6 +44,8 @@ ADAGRAD_SUM = "sum_of_squares"
 class TrainingProgress:
     """Progress of training; `data` holds the digest of each token store, `stale` the validations since the best one.
 
+    `start_scores` are those of the model that training starts from, where they are taken, `best_scores` the best ones.
+
     `log_crc32` is the CRC-32 of the log's first `log_bytes`; unknown to checkpoints of earlier versions.
     """
 
@@ -54,6 +56,8 @@ class TrainingProgress:
     best: float | None = None
     best_loss: float | None = None
     best_step: int = 0
+    start_scores: dict[str, float] = field(default_factory=dict)
+    best_scores: dict[str, float] = field(default_factory=dict)
     averaged: int = 0
     stale: int = 0
     norm: float = 0.0
@@ -124,7 +128,7 @@ class CheckpointManager:
         return self._identify() == self._last_identity
 
     def _identify(self) -> tuple[int, int] | None:
-        """Return what tells the file of one checkpoint from that of another."""
+        """Return the identity of the checkpoint file, which differs for every checkpoint."""
         stat = self.checkpoint_path.stat() if self.checkpoint_path.exists() else None
         return (stat.st_ino, stat.st_mtime_ns) if stat is not None else None
 
@@ -243,7 +247,7 @@ def _load_state(model: nn.Module, optimiser: torch.optim.Optimizer, tensors: dic
 
 
 def _state_keys(name: str, tensors: dict[str, Tensor]) -> tuple[str, ...]:
-    """Return what a checkpoint keeps of a weight's optimiser: Adam's state, the sum of row-wise Adagrad, or nothing."""
+    """Return the optimiser state of a weight in a checkpoint: Adam's, the sum of row-wise Adagrad, or nothing."""
     if f"{ADAGRAD_SUM}.{name}" in tensors:
         return (ADAGRAD_SUM,)
     return ADAM_STATE if f"step.{name}" in tensors else ()

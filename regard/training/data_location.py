@@ -1,4 +1,4 @@
-"""The files of a run that is resumed: its recipe may name them by paths relative to the directory it was started in.
+"""The data files of a resumed run, whose paths may be relative to the directory that the run was started in.
 
 A path is looked up in the current directory first, as when the run was started, then in the directory that a note in
 config.toml names. Called by prepare.py.
@@ -32,7 +32,7 @@ def find_path(path: str, run: RunDirectory) -> str:
 
 def find_data(reader: ExampleReader, data: DataConfig, run: RunDirectory) -> DataConfig:
     """Return the data of a run, all of it in the directory that the run was started in if it is not in this one."""
-    files = reader.paths([*data.train, *data.valid])
+    files = reader.paths(data.all_entries)
     missing = _first_missing(files, "")
     start = run.read_notes().get(STARTED_IN, "")
     if missing is None or missing.is_absolute() or note_start_directory().get(STARTED_IN) == start:
@@ -44,8 +44,12 @@ def find_data(reader: ExampleReader, data: DataConfig, run: RunDirectory) -> Dat
     if missing is not None:
         raise DataError(missing, f"no such file, neither here nor in {start}, where the run was started; put it back")
     print_message(f"data       read from {start}, where the run was started")
-    train, valid = (tuple(str(Path(start, entry)) for entry in entries) for entries in (data.train, data.valid))
-    return replace(data, train=train, valid=valid)
+
+    def find(entries: Iterable[str]) -> tuple[str, ...]:
+        return tuple(str(Path(start, entry)) for entry in entries)
+
+    train, valid, keep, keep_valid = map(find, (data.train, data.valid, data.keep, data.keep_valid))
+    return replace(data, train=train, valid=valid, keep=keep, keep_valid=keep_valid)
 
 
 def _first_missing(files: Iterable[Path], directory: str) -> Path | None:

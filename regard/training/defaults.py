@@ -62,7 +62,7 @@ def complete_model_table(
 
 
 def choose_batch_tokens(n_tokens: int, device: torch.device) -> int:
-    """Return the target tokens of a step: few for little data, as many as use a GPU well for much."""
+    """Return the target tokens of a step: few for little data, and enough to utilise a GPU for much data."""
     if device.type == "cpu":
         return 2048
     return 8192 if n_tokens < 4_000_000 else 32768
@@ -88,6 +88,8 @@ def complete_train_table(
     one_row_each = row_width * recipe_table.get("accumulate", 1)  # every micro-batch holds at least one row
     table["batch_tokens"] = max(table["batch_tokens"], one_row_each)
     table |= recipe_table
+    if table.get("schedule") == "one-cycle" and "warmup" not in recipe_table:
+        table["warmup"] = lambda steps: steps // 2
     table.setdefault("steps", lambda batch: choose_steps(tokens, batch, device))
     if callable(table["steps"]):
         table["steps"] = table["steps"](table["batch_tokens"])
@@ -102,7 +104,7 @@ def complete_train_table(
 
 
 def resolve_intervals(training_defaults: dict[str, Any], steps: int) -> dict[str, int]:
-    """Return warm-up and intervals for a run of so many steps, none longer than the run."""
+    """Return warm-up and intervals for a run of that many steps, none longer than the run."""
     limits = {"warmup": steps // 2, "log_every": steps, "validate_every": steps, "save_every": steps}
     values = {key: training_defaults[key] for key in limits if key in training_defaults}
     return {key: min(limits[key], value(steps) if callable(value) else value) for key, value in values.items()}

@@ -33,6 +33,7 @@ from regard.runs.model_loading import digest_model_files
 from regard.runs.run_directory import RunDirectory
 from regard.text.files import file_format
 from regard.text.fingerprints import fingerprint_files
+from regard.text.languages import ONE_WAY, parse_direction
 from regard.text.sources import SourceExample, read_sources, source_paths
 from regard.training.teacher_translations import TranslationFiles, describe_counts, translate_chunk
 from regard.training.thread_count import use_threads
@@ -56,7 +57,7 @@ class DistillationConfig:
 
     With `pairs` the texts are those of pairs, whose references the student also learns (`references`), or of which the
     nearest hypothesis is taken (`interpolate`). Translations are left out if the lengths of both sides have a ratio
-    over `max_ratio`.
+    over `max_ratio`. `directions` are those of a teacher of several that the texts are translated in.
     """
 
     texts: tuple[str, ...]
@@ -65,6 +66,7 @@ class DistillationConfig:
     references: bool = False
     interpolate: bool = False
     skip_empty: bool = False
+    directions: tuple[str, ...] = ()
     beam: int | None = None
     alpha: float = DecodingConfig.alpha
     batch: int | None = None
@@ -94,7 +96,13 @@ class DistillationConfig:
 
     def read(self) -> Iterator[SourceExample]:
         """Yield the texts, with their references where there are any."""
-        return read_sources(self.texts, self.columns, pairs=self.reads_pairs, skip_empty=self.skip_empty)
+        return read_sources(
+            self.texts,
+            self.columns,
+            pairs=self.reads_pairs,
+            skip_empty=self.skip_empty,
+            directions=self.directions,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +125,7 @@ class Distillation:
 
     def __init__(self, run: RunDirectory, teacher: str, distillation_config: DistillationConfig) -> None:
         self.run, self.teacher, self.config = run, teacher, distillation_config
-        self.files = TranslationFiles(run.path)
+        self.files = TranslationFiles(run.path, distillation_config.directions)
         self._manifest_path = run.path / MANIFEST_FILE
         self._manifest = self._read_manifest()
 
@@ -151,7 +159,7 @@ class Distillation:
         for key, value in self._settings().items():
             if key == "batch" and value is None:
                 continue
-            before = manifest.settings.get(key)
+            before = manifest.settings.get(key, [] if key == "directions" else None)
             if before != value:
                 now, then = (" ".join(each) if isinstance(each, list) else each for each in (value, before))
                 problem = f"{key.replace('_', '-')} = {now}, but this distillation began with {then}"
@@ -165,7 +173,8 @@ class Distillation:
         """Read all texts once, which raises every error in them, and note what is to be translated."""
         paths = self.config.paths()
         sizes = {path: path.stat().st_size for path in paths if file_format(path) != "parquet"}
-        statistics = collect_statistics(self.config.read(), sizes if len(sizes) == len(set(paths)) else None)
+        texts = ((example.text,) for example in self.config.read())
+        statistics = collect_statistics(texts, sizes if len(sizes) == len(set(paths)) else None)
         if statistics.n_words == 0:
             raise DataError(paths[0], "no text; give one text per line")
         threads = torch.get_num_threads() if device.type == "cpu" else 0
@@ -226,8 +235,8 @@ class Distillation:
         seen = TextHashSet(self.run.path, manifest.n_texts)
         for example in self.config.read():
             counts["texts"] += 1
-            key = "\t".join(example) if self.config.interpolate else example[0]
-            if not example[0].strip():
+            key = "\t".join(example if self.config.interpolate else (example.text, example.direction))
+            if not example.text.strip():
                 counts["blank"] += 1
             elif seen.add(key):
                 yield example
@@ -267,10 +276,9 @@ def make_student_recipe(
 ) -> config.Tables:
     """Return a student's recipe with its data and, unless it has them, the teacher's vocabulary and a preset."""
     settings, model = distillation.config, tables.get("model", {})
-    train_path = str(distillation.files.train_path)
     columns = tuple(settings.columns)
     task = {"name": "translate", **{key: value for key, value in languages.items() if value}, **tables.get("task", {})}
-    data: config.Table = {"train": (f"{train_path}:source,target" if columns else train_path,)}
+    data: config.Table = {"train": tuple(_train_entries(distillation.files, has_columns=bool(columns)))}
     if settings.references:
         data["train"] += settings.texts
     if columns:
@@ -286,3 +294,13 @@ def make_student_recipe(
         "tokenizer": {"start": distillation.teacher} if takes_vocabulary else tables.get("tokenizer", {}),
         "model": model if has_preset else {"preset": default_preset, **model},
     }
+
+
+def _train_entries(files: TranslationFiles, *, has_columns: bool) -> Iterator[str]:
+    """Yield the entries of the translations: with the columns of each language where there are several directions."""
+    for direction, path in files.train_paths.items():
+        if direction:
+            source, target = parse_direction(direction)
+            yield f"{path}:{source}=source{ONE_WAY}{target}=target"
+        else:
+            yield f"{path}:source,target" if has_columns else str(path)

@@ -8,7 +8,7 @@ a store, and training reads them:
     indexed store        0  1  2 |  3  4  |  ...          the row of each token in the table of features
 
 A `CachedEncoder` stands in for the model: it looks its input up in the table, and has the heads of the model itself. So
-a task makes its batches and computes its loss as ever. Called by loop.py; plan.py says what it costs.
+a task makes its batches and computes its loss as usual. Called by loop.py; plan.py reports the memory it takes.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from regard.progress import track
 from regard.runs.device import available_memory
 from regard.tasks.shared.encoder_task import EncoderTask, read_stored_inputs
 from regard.training.prepare import PreparedRun
+from regard.training.schedule import sum_micro_batches
 
 MEMORY_FRACTION = 0.5
 """The part of the free memory that cached features may take."""
@@ -83,7 +84,7 @@ class CachePlan:
 
 
 def plan_cache(prepared: PreparedRun) -> CachePlan | None:
-    """Return the plan of caching features; None where nothing could be cached.
+    """Return the plan of caching features; None if nothing can be cached.
 
     All steps of the run count, so that one that is resumed computes as one that never stopped.
     """
@@ -97,7 +98,7 @@ def plan_cache(prepared: PreparedRun) -> CachePlan | None:
     sizes = ((prepared.train_store, dtype.itemsize), (prepared.valid_store, torch.float32.itemsize))
     n_bytes = sum(len(store[TEXT_COLUMN].ids) * width * itemsize for store, itemsize in sizes)
     train = prepared.config.train
-    if train.steps * train.accumulate <= prepared.train_order.estimate().n_batches:
+    if sum_micro_batches(train, train.steps) <= prepared.train_order.estimate().n_batches:
         return CachePlan(n_bytes, "hidden states are computed at every step: no text is read twice")
     if n_bytes > MEMORY_FRACTION * available_memory(prepared.device):
         return CachePlan(n_bytes, f"hidden states are computed at every step: {n_bytes / 2**30:.1f} GiB would not fit")

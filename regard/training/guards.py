@@ -30,7 +30,7 @@ def convert_out_of_memory_errors(config: TrainConfig) -> Iterator[None]:
 
 @contextmanager
 def stop_on_signals(request_stop: Callable[[int], None]) -> Iterator[None]:
-    """Call `request_stop` with the number of the signal on Ctrl-C and SIGTERM; a second one interrupts at once."""
+    """Call `request_stop` with the number of the signal on Ctrl-C and SIGTERM; a second one interrupts immediately."""
 
     def handle(number: int, _frame: object) -> None:
         request_stop(number)

@@ -29,16 +29,18 @@ from regard.disk import convert_write_errors, fsync_path, write_json_with_checks
 from regard.errors import CheckpointError, DataError, TrainingError
 from regard.models.freezing import find_frozen_modules
 from regard.models.weights import collect_weights, load_weights, write_tensors
-from regard.progress import warn
+from regard.progress import print_message, warn
 from regard.tasks.task import TrainingBatch
 from regard.training.checkpoint import CheckpointManager
 from regard.training.feature_cache import cache_features, plan_cache
 from regard.training.guards import convert_out_of_memory_errors, stop_on_signals
+from regard.training.interpolation import StartInterpolation
 from regard.training.optimiser import build_optimiser, set_learning_rate
 from regard.training.prepare import PreparedRun
-from regard.training.schedule import SCHEDULES
+from regard.training.schedule import SCHEDULES, count_micro_batches
 from regard.training.step import TrainingStep, read_step_results
 from regard.training.thread_count import use_threads
+from regard.training.time_budget import Pace, choose_steps, measured_seconds, time_micro_batches
 from regard.training.unfreezing import GradualUnfreezing
 from regard.training.validation import validate
 
@@ -86,6 +88,7 @@ class Trainer:
             self.checkpoints.truncate_log(self.progress)
             if self.progress.step and not prepared.directory.weights_path.exists():
                 self._replace_missing_weights()
+        self._interpolation = StartInterpolation(prepared.directory, prepared.config, prepared.device)
         self._unfreezing = GradualUnfreezing(prepared)
         self._unfreezing.apply(self.progress.step + 1)
         self.training_step = self._build_step(self.model)
@@ -93,12 +96,46 @@ class Trainer:
         self._training_view = self._validation_view = prepared
         self._pending_results: list[Tensor] = []
         self._stop_signal = 0
+        self.fit_into_minutes()
         early_steps = EARLY_COMPILED_PROGRESS_STEPS if self.config.compiled else EARLY_PROGRESS_STEPS
         self._early_steps = {self.progress.step + n for n in early_steps}
         self._last_report_time = time.monotonic()
 
+    def fit_into_minutes(self) -> None:
+        """Choose the number of steps by their speed, where the recipe gives minutes instead."""
+        run = self.prepared
+        if run.complete is None:
+            return
+        complete, minutes = run.complete, self.config.minutes
+        print_message(f"measuring  the time of a step, to choose train.steps for train.minutes = {minutes:g}")
+        try:
+            pace = self.measure_pace()
+            run.set_steps(choose_steps(minutes, pace, lambda steps: complete(steps)[0].train))
+        except BaseException:
+            run.directory.lock.release()
+            raise
+        self.config = run.config.train
+
+    def measure_pace(self) -> Pace:
+        """Measure the speed of training and of validating, without changing weights or optimiser."""
+        warm_up, n_timed = EARLY_COMPILED_PROGRESS_STEPS if self.config.compiled else EARLY_PROGRESS_STEPS
+        with use_threads(self.config.threads), convert_out_of_memory_errors(self.config):
+            self._cache_frozen_features()
+            self._set_training_mode()
+            set_learning_rate(self.optimiser, 0.0)
+            with Prefetcher(self._iterate_batches(), self.prepared.device) as batches:
+                micro_batches = (batch for batch, _ in batches)
+                time_micro_batches(self.training_step, micro_batches, warm_up)
+                micro_batch = time_micro_batches(
+                    self.training_step, micro_batches, n_timed, measured_seconds(self.config.minutes)
+                )
+            self.optimiser.state.clear()
+            start_time = time.perf_counter()
+            validate(self._validation_view, self.prepared.scored_examples)
+            return Pace(micro_batch, time.perf_counter() - start_time)
+
     def _replace_missing_weights(self) -> None:
-        """Keep the best weights from the last checkpoint on, whose own take the place of those that are missing."""
+        """Replace missing best weights by those of the last checkpoint, until there are better ones."""
         progress, path = self.progress, self.prepared.directory.weights_path
         warn(f"{path}: missing; the weights of step {progress.step:,} replace it, until there are better ones")
         progress.best = progress.best_loss = None
@@ -118,7 +155,7 @@ class Trainer:
         )
 
     def _cache_frozen_features(self) -> None:
-        """Compute what a frozen encoder says of all texts, if they will be read more than once and fit the memory."""
+        """Compute the outputs of a frozen encoder for all texts, if they are read more than once and fit in memory."""
         plan = plan_cache(self.prepared)
         if plan is not None and plan.is_used and self._training_view is self.prepared:
             with convert_out_of_memory_errors(self.config):
@@ -126,7 +163,7 @@ class Trainer:
             self.training_step = self._build_step(self._training_view.model)
 
     def _rebuild_step(self) -> None:
-        """Build the step anew for other trained weights; a compiled one is compiled again."""
+        """Rebuild the step for other trained weights; a compiled one is compiled again."""
         if self.config.compiled:
             torch.compiler.reset()  # otherwise the compiler would count every stage as one recompilation too many
         self.training_step = self._build_step(self.model)
@@ -147,16 +184,21 @@ class Trainer:
             yield from self._train()
 
     def _check_unchanged(self) -> None:
-        """Refuse to go on if another process took the lock between two calls of `train` and trained further."""
+        """Refuse to continue if another process took the lock between two calls of `train` and trained further."""
         if not self.checkpoints.is_last_checkpoint():
             path = self.prepared.directory.path
-            raise CheckpointError(f"{path}: trained further by another process meanwhile; resume the run anew")
+            raise CheckpointError(
+                f"{path}: was trained further by another process in the meantime; resume the run again"
+            )
 
     def _train(self) -> Iterator[TrainingEvent]:
         self.progress.finished, self.progress.skipped_in_a_row, self._stop_signal = False, 0, 0
         with self._convert_write_errors(), stop_on_signals(self.request_stop), use_threads(self.config.threads):
             self._record_changed_settings()
             self._cache_frozen_features()
+            if self._must_score_start():
+                yield self._validate()
+                self.progress.start_scores = self.progress.best_scores
             with Prefetcher(self._iterate_batches(), self.prepared.device) as batches:
                 steps = iter(batches)
                 while self.progress.step < self.config.steps and not self._is_stopped():
@@ -166,6 +208,11 @@ class Trainer:
                 yield TrainingEvent("interrupted", self.progress.step, {"signal": self._stop_signal})
             else:
                 yield from self._finish()
+
+    def _must_score_start(self) -> bool:
+        """Return True if the scores of the model that training starts from are wanted, and not yet taken."""
+        run, progress = self.prepared, self.progress
+        return run.task.scores_start and bool(run.config.model.start) and not (progress.step or progress.best_scores)
 
     def request_stop(self, signal_number: int = signal.SIGINT) -> None:
         """Save a checkpoint after the current step, and end, as on this signal."""
@@ -179,8 +226,8 @@ class Trainer:
     def _run_step(self, batches: Iterator[tuple[TrainingBatch, Cursor]]) -> Iterator[TrainingEvent]:
         start_time = time.perf_counter()
         progress, config = self.progress, self.config
-        micro_batches = list(islice(batches, config.accumulate))
         step = progress.step + 1
+        micro_batches = list(islice(batches, count_micro_batches(config, step)))
         if self._unfreezing.apply(step):
             self._rebuild_step()
         torch.manual_seed(_step_seed(config.seed, step))
@@ -254,10 +301,14 @@ class Trainer:
         return TrainingEvent("log", self.progress.step, values)
 
     def _validate(self) -> TrainingEvent:
+        with self._interpolation.applied_to(self.model):
+            return self._score_and_keep()
+
+    def _score_and_keep(self) -> TrainingEvent:
         progress = self.progress
         with convert_out_of_memory_errors(self.config):
             values = validate(self._validation_view, self.prepared.scored_examples)
-        if self.config.average > 1:
+        if self.config.average > 1 and progress.step:
             progress.snapshots = [*progress.snapshots, progress.step][-self.config.average :]
             self.checkpoints.save_snapshot(progress.step, self.model)
         progress.stale += 1
@@ -268,16 +319,16 @@ class Trainer:
         return TrainingEvent("valid", progress.step, values | {"best": progress.best_step == progress.step})
 
     def _update_best(self, values: dict[str, float]) -> bool:
-        """Keep the values if they are better by the task's metric or, where that is equal, by the loss.
+        """Keep the values if they are better by the task's metric or, if that is equal, by the loss.
 
-        BLEU is equal where no text has four words: then it is 0 at every validation.
+        BLEU is equal if no text has four words: then it is 0 at every validation.
         """
         progress, metric = self.progress, self.prepared.task.validation_metric
         value, loss = values[metric.key], values["valid_loss"]
         breaks_tie = value == progress.best and progress.best_loss is not None and loss < progress.best_loss
         better = breaks_tie or metric.is_improvement(value, progress.best)
         if better:
-            progress.best, progress.best_loss = value, loss
+            progress.best, progress.best_loss, progress.best_scores = value, loss, values
         return better
 
     def _is_stopped(self) -> bool:
@@ -299,7 +350,7 @@ class Trainer:
             yield TrainingEvent("average", progress.step, values | {"of": len(steps), "best": better})
             self.checkpoints.restore(self.model, self.optimiser)
         final = {"step": progress.best_step, "averaged": progress.averaged}
-        at_end = self._score_best_weights()
+        at_end = self._score_best_weights() | self._compare_with_start()
         progress.finished = True
         write_json_with_checksum(run.metrics_path, self._summary(final) | at_end)
         self._save_checkpoint()
@@ -323,6 +374,11 @@ class Trainer:
                 scores["raw_text"] = self._score_validation_text()
         self.checkpoints.restore(self.model, self.optimiser)
         return {name: values for name, values in scores.items() if values}
+
+    def _compare_with_start(self) -> dict[str, dict[str, float]]:
+        """Return the scores of the start and of the best weights on the same examples, where the start was scored."""
+        progress = self.progress
+        return {"before": progress.start_scores, "after": progress.best_scores} if progress.start_scores else {}
 
     @torch.inference_mode()
     def _score_validation_text(self) -> dict[str, float]:
@@ -361,7 +417,7 @@ class Trainer:
             saved = (
                 "the previous checkpoint is intact" if self.checkpoints.exists() else "no checkpoint was written yet"
             )
-            return f"{saved}: make room, then go on with --resume"
+            return f"{saved}: make room, then continue with --resume"
 
         return convert_write_errors(self.prepared.directory.path, fix=describe_fix, error_type=TrainingError)
 

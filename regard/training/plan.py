@@ -26,6 +26,7 @@ from regard.runs.import_export import describe_export_problem
 from regard.training.feature_cache import CachedEncoder, CachePlan, feature_shape, plan_cache
 from regard.training.memory import FROZEN_BYTES, TRAINED_BYTES, format_bytes
 from regard.training.prepare import PreparedRun
+from regard.training.schedule import sum_micro_batches
 from regard.training.step import Objective
 from regard.training.unfreezing import GradualUnfreezing
 
@@ -35,7 +36,7 @@ N_PROFILED_BATCHES = 5
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """Size and cost of a run from `first_step` on; `no_export` says why it cannot be exported, if it cannot."""
+    """Size and cost of a run from `first_step` on; `no_export` is the reason why it cannot be exported, if any."""
 
     n_parameters: int
     n_frozen_parameters: int
@@ -100,7 +101,7 @@ class TrainingPlan:
 def make_plan(prepared: PreparedRun, first_step: int = 0) -> TrainingPlan:
     """Return the plan of a prepared run that has taken `first_step` steps already."""
     train = prepared.config.train
-    n_batches = max(0, train.steps - first_step) * train.accumulate
+    n_batches = max(0, sum_micro_batches(train, train.steps) - sum_micro_batches(train, first_step))
     estimate = prepared.train_order.estimate()
     lengths = prepared.task.example_lengths(prepared.train_store)
     cache = plan_cache(prepared)
@@ -133,7 +134,7 @@ def make_plan(prepared: PreparedRun, first_step: int = 0) -> TrainingPlan:
 
 
 def _describe_letter_case(prepared: PreparedRun) -> str:
-    """Return a warning where words with upper-case letters would be unknown; nothing where they are read."""
+    """Return a warning if words with upper-case letters would be unknown; otherwise nothing."""
     if (
         prepared.config.tokenizer.kind not in ("wordpiece", "words")
         or not prepared.task.tokenizers.source.lacks_upper_case
@@ -146,7 +147,7 @@ def _describe_letter_case(prepared: PreparedRun) -> str:
 
 
 def _describe_frozen(counts: ParameterCounts, cache: CachePlan | None) -> str:
-    """Return what becomes of the frozen part; nothing where there is none."""
+    """Return a description of the frozen part; nothing if there is none."""
     if not counts.frozen:
         return ""
     computed = "" if cache is None else f"; {cache.problem or 'hidden states are computed once'}"
@@ -155,7 +156,7 @@ def _describe_frozen(counts: ParameterCounts, cache: CachePlan | None) -> str:
 
 
 def _describe_scored_sample(prepared: PreparedRun) -> str:
-    """Return the size of the sample that each validation scores; nothing where it scores all examples."""
+    """Return the size of the sample that each validation scores; nothing if it scores all examples."""
     n_scored, n_all = len(prepared.scored_examples), len(prepared.all_scored_examples)
     if n_scored == n_all:
         return ""

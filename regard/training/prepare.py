@@ -4,15 +4,16 @@
     _resume_run    config.toml -> tokenizer -> token stores -> model
 
 A fresh run reads the text three times (count, train the tokenizer, encode) and writes ``config.toml`` last, so a
-directory with a config holds a run that can be resumed. Called by `regard.train`; loop.py trains what this returns.
+directory with a config holds a run that can be resumed. Where ``train.minutes`` are to choose the steps, loop.py writes
+it once it has measured the speed. Called by `regard.train`; loop.py trains what this returns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -39,6 +40,7 @@ from regard.text.tokenizer_training import TokenizerConfig, choose_vocabulary_si
 from regard.training.batch_order import build_order, max_positions
 from regard.training.checkpoint import CheckpointManager
 from regard.training.data_location import find_data, find_path, note_start_directory
+from regard.training.interpolation import is_interpolated, write_start
 from regard.training.memory import check_model_fits
 from regard.training.pretrained import PretrainedModel, load_pretrained
 from regard.training.pretrained_vectors import PretrainedVectors, load_pretrained_vectors
@@ -55,10 +57,13 @@ from regard.training.token_stores import open_stores
 
 NO_NOTES: Mapping[str, str] = {}
 
+CompleteSettings = tuple[RunConfig, dict[str, Any]]
+"""A config, and the settings in it that were chosen for the user."""
+
 
 @dataclass
 class PreparedRun:
-    """A run ready to be trained."""
+    """A run ready to be trained; `complete` returns its settings for a number of steps, if that is yet to be chosen."""
 
     directory: RunDirectory
     config: RunConfig
@@ -72,6 +77,14 @@ class PreparedRun:
     corpus: Corpus
     chosen_settings: dict[str, Any]
     changed_settings: list[ChangedSetting] = field(default_factory=list)
+    complete: Callable[[int], CompleteSettings] | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+    def set_steps(self, steps: int) -> None:
+        """Complete the settings of a run for so many steps, and write them."""
+        assert self.complete is not None
+        (self.config, self.chosen_settings), self.complete = self.complete(steps), None
+        self.directory.write_config(self.config, self.notes)
 
     @cached_property
     def scored_examples(self) -> Int[np.ndarray, " items"]:
@@ -115,7 +128,7 @@ def prepare_run(
 
 def _check_directory(run: RunDirectory, *, resume: bool) -> None:
     if run.exists() and not resume:
-        raise ConfigError(f"{run.path}: already holds a run; pass --resume to go on with it, or choose another --out")
+        raise ConfigError(f"{run.path}: already holds a run; pass --resume to continue it, or choose another --out")
     if not run.exists() and run.checkpoint_path.exists():
         raise CheckpointError(f"{run.path}: holds a checkpoint but no config.toml; restore it, or choose another --out")
     if resume and not run.exists():
@@ -148,8 +161,9 @@ def _start_run(
     task = _build_task(recipe, provisional, corpus, run)
     limit = recipe.length_limit()
     train, valid = open_stores(run, corpus, task if limit is None else task.with_max_length(limit))
-    complete_tables = complete_recipe(recipe, task, train, device)
-    run_config = build_run_config(complete_tables, where)
+
+    complete = partial(_complete_settings, recipe, task, train, device)
+    run_config, chosen = complete()
     longest = max_positions(run_config)
     limited = task.with_max_length(longest)
     if limited is not task and any(limited.example_lengths(store).max() > longest for store in (train, valid)):
@@ -160,11 +174,21 @@ def _start_run(
         warn("train.freeze without --from: the frozen part keeps its random weights")
     if run_config.train.unfreeze != "none" and not run_config.model.start:
         warn("train.unfreeze without --from: layers keep their random weights until they are trained")
-    chosen = collect_chosen_settings(recipe, complete_tables)
     start = recipe.pretrained or recipe.vectors
     prepared = _build_run(run, run_config, limited, (train, valid), device, corpus, start, chosen_settings=chosen)
-    run.write_config(run_config, {**note_start_directory(), **notes})
+    prepared.notes = {**note_start_directory(), **notes}
+    if recipe.is_timed:
+        prepared.complete = complete
+    else:
+        run.write_config(run_config, prepared.notes)
     return prepared
+
+
+def _complete_settings(
+    recipe: PartialRecipe, task: Task, train: TokenStore, device: torch.device, steps: int | None = None
+) -> CompleteSettings:
+    tables = complete_recipe(recipe if steps is None else recipe.with_steps(steps), task, train, device)
+    return build_run_config(tables, recipe.where), collect_chosen_settings(recipe, tables)
 
 
 def _resume_run(tables: config.Tables, run: RunDirectory, device: torch.device, where: str) -> PreparedRun:
@@ -220,10 +244,10 @@ def _build_task(recipe: PartialRecipe, provisional: RunConfig, corpus: Corpus, r
 def _check_vocabulary(requested: int, actual: int) -> None:
     """Refuse a vocabulary size that the text does not give."""
     if actual < requested:
-        problem = f"{requested:,} asked, but this text gives at most {actual:,} subwords"
+        problem = f"{requested:,} requested, but this text gives at most {actual:,} subwords"
         raise ConfigError(f"tokenizer.vocabulary: {problem}; ask for {actual:,} or fewer, or leave it out")
     if actual > requested:
-        problem = f"{requested:,} asked, but the characters of this text alone are {actual:,} tokens"
+        problem = f"{requested:,} requested, but the characters of this text alone are {actual:,} tokens"
         raise ConfigError(f"tokenizer.vocabulary: {problem}; ask for at least that many, or leave it out")
 
 
@@ -247,6 +271,8 @@ def _build_run(
         start.load_weights_into(model)
     elif isinstance(start, PretrainedVectors):
         start.load_into(model, task, stores[0])
+    if start is not None and is_interpolated(run_config):
+        write_start(run, model)
     freeze_weights(model, run_config.train.freeze)
     check_unfreeze(model, run_config.train.unfreeze)
     train_store, valid_store = stores

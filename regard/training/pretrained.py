@@ -177,7 +177,7 @@ def _load_language_model(
 
 
 def _load_bilm(backward_path: str, path: str, forward: OpenedModel, task_class: type[Task]) -> PretrainedModel:
-    """Return a forward and a backward language model as one encoder, which stays frozen unless a recipe says other."""
+    """Return a forward and a backward language model as one encoder, frozen unless a recipe says otherwise."""
     (run_config, task, model), backward = forward, open_model(Path(backward_path))
     _check_bilm(path, forward, backward_path, backward)
     assert isinstance(run_config.model, RecurrentLMConfig)

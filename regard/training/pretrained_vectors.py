@@ -1,8 +1,8 @@
 """Static word vectors that a model starts from: its vocabulary, its width and its token embeddings.
 
 Tokens that spell a whole word, as all do in a vocabulary of words, get the vector of that word; the others start from
-random vectors. A vocabulary of words takes in those of the vectors besides those of the text, so that words which the
-training data lacks are known as well. Called by recipe_completion.py and prepare.py when a run begins.
+random vectors. A vocabulary of words also includes those of the vectors, so that words absent from the training data
+are known as well. Called by recipe_completion.py and prepare.py when a run begins.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ARCHITECTURES = ("static", "rnn")
 """Architectures whose first layer takes word vectors; a task without the first takes the second."""
 
 MAX_WORDS = 100_000
-"""Words of a vocabulary at most, unless the recipe says how many."""
+"""Maximum number of words of a vocabulary, unless the recipe sets it."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class PretrainedVectors:
         return extended
 
     def load_into(self, model: nn.Module, task: Task, train_store: TokenStore) -> None:
-        """Copy the vectors into the input embeddings, and say how much of the text they cover."""
+        """Copy the vectors into the input embeddings, and report how much of the text they cover."""
         sides = {"embedding": task.tokenizers.source, "source_embedding": task.tokenizers.source}
         if task.tokenizers.is_joint:
             sides["target_embedding"] = task.tokenizers.target

@@ -10,14 +10,16 @@ Called by prepare.py when a run begins; a resumed run takes all its values from 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from regard import config
+from regard.data.corpus import KEPT_SET, DataConfig
 from regard.data.store import TokenStore
+from regard.errors import ConfigError
 from regard.models.config import apply_preset
 from regard.models.freezing import check_freeze
 from regard.models.heads import check_pooled_token
@@ -58,6 +60,16 @@ class PartialRecipe:
         """True if the whole encoder is frozen."""
         return self.tables["train"].get("freeze") == "encoder"
 
+    @property
+    def is_timed(self) -> bool:
+        """True if the number of steps follows from ``train.minutes``."""
+        train = self.tables["train"]
+        return bool(train.get("minutes")) and "steps" not in train
+
+    def with_steps(self, steps: int) -> PartialRecipe:
+        """Return the recipe with a number of steps."""
+        return replace(self, tables={**self.tables, "train": {**self.tables["train"], "steps": steps}})
+
     def length_limit(self) -> int | None:
         """Return the positions of an example that the recipe allows; None if it sets no limit."""
         limits = [self.tables[name][key] for name, key in LENGTH_LIMIT_KEYS if key in self.tables[name]]
@@ -82,6 +94,7 @@ def parse_recipe(tables: config.Tables, device: torch.device, where: str) -> Par
     full = full if vocabulary is None else vocabulary.complete_recipe(full, where)
     task_defaults = {**task_class.default_task_config(device, full["model"]), **_architecture_defaults(schema, "task")}
     full = {**full, "task": {**task_defaults, **full["task"]}}
+    full = {**full, "task": task_class.complete_task_table(full, user_tables["task"], where)}
     return PartialRecipe(task_class, schema, user_tables, full, pretrained, where, vectors, vocabulary)
 
 
@@ -102,12 +115,21 @@ def build_provisional_config(recipe: PartialRecipe, device: torch.device) -> Run
         "train": defaults.complete_train_table(tables["train"], scale, device, training_defaults),
     }
     provisional = build_run_config(tables | guesses, recipe.where)
+    _check_sets(provisional, recipe)
     if "preset" in tables["model"] or "n_layers" in tables["model"]:
         _check_layers(provisional)
     check_pooled_token(getattr(provisional.task, "pooling", ""), provisional.model)
     if recipe.pretrained is None and recipe.vocabulary is None:
         provisional.tokenizer.check_vocabulary_size(recipe.task_class.special_token_names)
     return provisional
+
+
+def _check_sets(provisional: RunConfig, recipe: PartialRecipe) -> None:
+    """Refuse sets where the task does not draw by them, and to keep what no model was trained on."""
+    if provisional.data.has_sets and not recipe.task_class.mixes_sets:
+        raise ConfigError(f"{recipe.where}: data.temperature and data.keep are for translators; leave them out")
+    if provisional.data.keep and recipe.pretrained is None:
+        raise ConfigError(f"{recipe.where}: data.keep is for a translator that starts from another; add --from")
 
 
 def _check_layers(run_config: RunConfig) -> None:
@@ -120,7 +142,7 @@ def _check_layers(run_config: RunConfig) -> None:
 def complete_recipe(recipe: PartialRecipe, task: Task, train: TokenStore, device: torch.device) -> config.Tables:
     """Return the recipe with a value for every key."""
     tables, schema, lengths = recipe.tables, recipe.schema, task.example_lengths(train)
-    n_tokens = int(lengths[:, -1].sum(dtype=np.int64))
+    n_tokens = _count_epoch_tokens(tables["data"], task, train)
     data = {"max_length": task.row_width(lengths) or defaults.choose_row_width(lengths), **tables["data"]}
     model = defaults.complete_model_table(schema["model"], tables["model"], n_tokens, data["max_length"], device)
     scale = TrainingScale(len(train), n_tokens, model["d_model"], recipe.pretrained is not None, recipe.is_frozen)
@@ -132,6 +154,16 @@ def complete_recipe(recipe: PartialRecipe, task: Task, train: TokenStore, device
         "model": model,
         "train": defaults.complete_train_table(tables["train"], scale, device, training_defaults, data["max_length"]),
     }
+
+
+def _count_epoch_tokens(data_table: config.Table, task: Task, train: TokenStore) -> int:
+    """Return the tokens of an epoch: what is kept in mind is a fraction of it, however large."""
+    n_tokens = task.example_lengths(train)[:, -1].astype(np.int64)
+    if not data_table.get("keep"):
+        return int(n_tokens.sum())
+    is_own = task.example_sets(train) != KEPT_SET
+    keep_ratio: float = data_table.get("keep_ratio", DataConfig.keep_ratio)
+    return round(int(n_tokens[is_own].sum()) / (1 - keep_ratio))
 
 
 def collect_chosen_settings(recipe: PartialRecipe, complete_tables: config.Tables) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Settings of a resumed run: those in its config.toml, but for what the user changes now.
 
-BATCH_ORDER_KEYS     fix which examples form a batch: refused
+FIXED_KEYS           fix which examples form a batch, or say what was chosen at the start: refused
 UPDATE_KEYS          change the updates of the weights: accepted, printed, and recorded in log.jsonl
 all others           change when the run logs, validates, saves or ends, but no update: accepted and printed
 """
@@ -16,13 +16,14 @@ from regard.runs.recipe import RunConfig, TrainConfig, build_run_config, get_tas
 from regard.runs.run_directory import RunDirectory
 from regard.training.schedule import FINITE_SCHEDULES
 
-BATCH_ORDER_KEYS = ("seed", "batch_tokens", "accumulate")
-"""Keys of ``[train]`` that determine which examples form a batch: a resumed run cannot change them."""
+FIXED_KEYS = ("seed", "batch_tokens", "accumulate", "minutes")
+"""Keys of ``[train]`` that fix which examples form a batch, or chose the steps: a resumed run cannot change them."""
 
 UPDATE_KEYS = (
     "learning_rate",
     "schedule",
     "warmup",
+    "batch_ramp",
     "weight_decay",
     "clip",
     "layer_decay",
@@ -54,7 +55,7 @@ def read_resumed_config(tables: config.Tables, run: RunDirectory, where: str) ->
     schema = recipe_schema(get_task_class(merged, where), merged, where)
     for name, table in config.check(tables, schema, where).items():
         for key, value in table.items():
-            if value != merged[name][key] and (name != "train" or key in BATCH_ORDER_KEYS):
+            if value != merged[name][key] and (name != "train" or key in FIXED_KEYS):
                 raise ConfigError(
                     f"{where}: {name}.{key} = {value!r}, but the run in {run.path} has {merged[name][key]!r}; "
                     "leave it out, or begin another run"
@@ -69,7 +70,7 @@ def check_steps(run_config: RunConfig, run: RunDirectory, step: int, where: str)
     steps = run_config.train.steps
     if steps < step:
         problem = f"{where}: train.steps = {steps}, but the run in {run.path} is at step {step} already"
-        raise ConfigError(f"{problem}; give {step} to end it there, or more to go on")
+        raise ConfigError(f"{problem}; give {step} to end it there, or more to continue")
 
 
 def describe_changes(changes: list[ChangedSetting], step: int) -> str:
@@ -81,7 +82,7 @@ def describe_changes(changes: list[ChangedSetting], step: int) -> str:
 
 
 def _list_changes(before: TrainConfig, after: TrainConfig) -> list[ChangedSetting]:
-    update_keys = {*UPDATE_KEYS, *(("steps",) if after.schedule in FINITE_SCHEDULES else ())}
+    update_keys = {*UPDATE_KEYS, *(("steps",) if after.schedule in FINITE_SCHEDULES or after.batch_ramp else ())}
     return [
         ChangedSetting(key, old, new, key in update_keys)
         for key, old in vars(before).items()

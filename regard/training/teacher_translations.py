@@ -2,6 +2,7 @@
 
     distilled/chunks/00000000.jsonl    while it translates: the translations of so many texts, written whole
     distilled/train.jsonl              in the end: all usable ones, as {"source", "target"}
+    distilled/train.en-fr.jsonl, ...   the same by direction, where the teacher has several
     distilled/left-out.jsonl           the others, with the problem of each
 
 A chunk begins with the checksum of its lines; a damaged one is translated again. distillation.py calls this, and knows
@@ -15,7 +16,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from regard.disk import check_checksum, compute_checksum, json_text, remove_temporary_directories, write_atomically
 from regard.disk import write_text as write_text_atomically
@@ -28,6 +29,9 @@ from regard.text.sources import SourceExample
 DISTILLED_FOLDER = "distilled"
 """The folder of a run directory that holds its teacher's translations."""
 
+LEFT_OUT = "left out"
+"""The key of the file of unusable translations, beside the directions."""
+
 LENGTH_SLACK = 10
 """Tokens added to both sides before the ratio of their lengths is taken: two words may well be translated by eight."""
 
@@ -37,14 +41,15 @@ is blank, or its length and that of the text differ too much."""
 
 
 class TeacherPair(NamedTuple):
-    """A text with the teacher's translation of it, and the problem for which it is left out, if any."""
+    """A text with the teacher's translation of it, the problem for which it is left out, and its direction, if any."""
 
     source: str
     target: str
     problem: str = ""
+    direction: str = ""
 
     def to_json(self) -> str:
-        values = {key: value for key, value in self._asdict().items() if value or key != "problem"}
+        values = {key: value for key, value in self._asdict().items() if value or key in ("source", "target")}
         return f"{json_text(values)}\n"
 
 
@@ -64,37 +69,44 @@ def translate_chunk(
 ) -> Iterator[TeacherPair]:
     """Yield every text with the teacher's translation: the best, or to `interpolate` that nearest to the reference."""
     limit = predictor.model.config.n_positions - 1 - len(predictor.special_tokens.prefix_ids)
-    sources = predictor.tokenizers.source.encode_batch([example[0] for example in examples])
+    sources = predictor.encode_sources([each.text for each in examples], [each.direction for each in examples])
     searched = predictor.generate([ids for ids in sources if len(ids) <= limit], decoding)
     results = iter(searched)
     for example, ids in zip(examples, sources, strict=True):
         if len(ids) > limit:
-            yield TeacherPair(example[0], "", "too long")
+            yield TeacherPair(example.text, "", "too long", example.direction)
             continue
-        pairs = [judge_translation(predictor, example[0], ids, each, max_ratio) for each in next(results)]
+        pairs = [judge_translation(predictor, example, ids, each, max_ratio) for each in next(results)]
         usable = [pair for pair in pairs if not pair.problem] or pairs[:1]
-        yield max(usable, key=lambda pair: sentence_bleu(pair.target, example[1])) if interpolate else usable[0]
+        yield max(usable, key=lambda pair: sentence_bleu(pair.target, example.reference)) if interpolate else usable[0]
 
 
 def judge_translation(
-    predictor: TranslationPredictor, source: str, source_ids: Sequence[int], hypothesis: Hypothesis, max_ratio: float
+    predictor: TranslationPredictor,
+    example: SourceExample,
+    source_ids: Sequence[int],
+    hypothesis: Hypothesis,
+    max_ratio: float,
 ) -> TeacherPair:
     """Return a text and one translation of it, with its problem, if any."""
     target = predictor.tokenizers.target.decode(hypothesis.ids)
+    problem = ""
     if hypothesis.is_truncated:
-        return TeacherPair(source, target, "truncated")
-    if not target.strip():
-        return TeacherPair(source, target, "empty")
-    is_extreme = length_ratio(len(source_ids), len(hypothesis.ids) - 1) > max_ratio
-    return TeacherPair(source, target, "length ratio" if is_extreme else "")
+        problem = "truncated"
+    elif not target.strip():
+        problem = "empty"
+    elif length_ratio(len(source_ids), len(hypothesis.ids) - 1) > max_ratio:
+        problem = "length ratio"
+    return TeacherPair(example.text, target, problem, example.direction)
 
 
 class TranslationFiles:
     """The files of a teacher's translations in a run directory."""
 
-    def __init__(self, run_path: Path) -> None:
+    def __init__(self, run_path: Path, directions: Sequence[str] = ()) -> None:
         self.folder = run_path / DISTILLED_FOLDER
-        self.train_path = self.folder / "train.jsonl"
+        names = [f"train.{each}.jsonl" for each in directions] or ["train.jsonl"]
+        self.train_paths = {each: self.folder / name for each, name in zip(directions or [""], names, strict=True)}
         self.left_out_path = self.folder / "left-out.jsonl"
         self._chunks = self.folder / "chunks"
 
@@ -121,7 +133,7 @@ class TranslationFiles:
             check_checksum(path, [lines], str(json.loads(header)["checksum"]))
             values = [json.loads(line) for line in lines.splitlines()]
         except (FileNotFoundError, ValueError, LookupError, TypeError) as error:
-            raise CheckpointError(f"{path}: damaged or missing ({error}); call the command once more") from None
+            raise CheckpointError(f"{path}: damaged or missing ({error}); run the command again") from None
         return [TeacherPair(**each) for each in values]
 
     def has_chunk(self, number: int) -> bool:
@@ -135,16 +147,22 @@ class TranslationFiles:
     def merge_chunks(self, n_chunks: int) -> Counter[str]:
         """Write the usable translations of all chunks to one file and the others to another; return their counts."""
         counts = Counter(pair.problem or "usable" for number in range(n_chunks) for pair in self.read_chunk(number))
-        if counts.total() > counts["usable"]:
-            self._write_pairs(self.left_out_path, n_chunks, usable=False)
-        self._write_pairs(self.train_path, n_chunks, usable=True)
+        left_out = {LEFT_OUT: self.left_out_path} if counts.total() > counts["usable"] else {}
+        self._write_pairs(n_chunks, [*left_out.items(), *self.train_paths.items()], {})
         return counts
 
-    def _write_pairs(self, path: Path, n_chunks: int, *, usable: bool) -> None:
+    def _write_pairs(self, n_chunks: int, paths: Sequence[tuple[str, Path]], files: Mapping[str, TextIO]) -> None:
+        """Write the pairs of all chunks to their files, once all are open; each appears whole or not at all."""
+        if not paths:
+            for number in range(n_chunks):
+                for pair in self.read_chunk(number):
+                    files[LEFT_OUT if pair.problem else pair.direction].write(pair.to_json())
+            return
+        (key, path), *others = paths
+
         def write(temporary_path: Path) -> None:
             with temporary_path.open("w", encoding="utf-8") as file:
-                for number in range(n_chunks):
-                    file.writelines(pair.to_json() for pair in self.read_chunk(number) if usable != bool(pair.problem))
+                self._write_pairs(n_chunks, others, {**files, key: file})
 
         write_atomically(path, write)
 

@@ -16,7 +16,7 @@ from regard.progress import print_message
 
 @contextmanager
 def use_threads(count: int) -> Iterator[None]:
-    """Compute with so many threads; 0 for as many as the process takes."""
+    """Compute with that many threads; 0 is the default of the process."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

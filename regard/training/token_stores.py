@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from regard.data.corpus import Corpus, Example, write_store
+from regard.data.corpus import Corpus, Example, ExampleEncoder, with_set_column, write_store
 from regard.data.store import DigestMismatchError, TokenStore
 from regard.data.verification import find_damage
 from regard.errors import CheckpointError, ConfigError
@@ -25,14 +25,18 @@ def open_stores(
 ) -> tuple[TokenStore, TokenStore]:
     """Return the stores of training and validation examples; with the `progress` of a run, those it was trained on."""
     fingerprint = corpus.fingerprint(task.fingerprint)
+    encoder = with_set_column(task, corpus.data)
 
     def open_store(name: str, examples: Callable[[], Iterator[Example]], total: int | None = None) -> TokenStore:
         path = run.stores_path / name
         expected = "" if progress is None else _expected_digest(path, fingerprint, progress.data.get(name, ""))
-        store = None if progress is None else _open_undamaged(path, fingerprint, task, expected)
-        return _check_or_write_store(path, store, examples, task, fingerprint, expected, total)
+        store = None if progress is None else _open_undamaged(path, fingerprint, encoder, expected)
+        return _check_or_write_store(
+            path, store, examples, encoder, fingerprint, expected, total, task.encoding_chunk_bytes
+        )
 
-    total = corpus.statistics.n_examples if progress is None and not corpus.data.weights else None
+    is_counted = progress is None and not (corpus.data.weights or corpus.data.has_sets)
+    total = corpus.statistics.n_examples if is_counted else None
     return open_store("train", corpus.train_examples, total), open_store("valid", corpus.valid_examples)
 
 
@@ -47,7 +51,7 @@ def _expected_digest(path: Path, fingerprint: str, trained_digest: str) -> str:
     raise _data_changed_error(path)
 
 
-def _open_undamaged(path: Path, fingerprint: str, task: Task, expected_digest: str) -> TokenStore | None:
+def _open_undamaged(path: Path, fingerprint: str, encoder: ExampleEncoder, expected_digest: str) -> TokenStore | None:
     """Return the store on disk; None if there is none for this text, or if it is damaged, which a message says."""
     if TokenStore.read_manifest(path).get("fingerprint") != fingerprint:
         return None
@@ -55,7 +59,7 @@ def _open_undamaged(path: Path, fingerprint: str, task: Task, expected_digest: s
     damage = (
         "its files are not those of its manifest"
         if store is None
-        else find_damage(store, task.store_columns, expected_digest)
+        else find_damage(store, encoder.store_columns, expected_digest)
     )
     if not damage:
         return store
@@ -67,10 +71,11 @@ def _check_or_write_store(
     path: Path,
     store: TokenStore | None,
     examples: Callable[[], Iterator[Example]],
-    task: Task,
+    encoder: ExampleEncoder,
     fingerprint: str,
     expected_digest: str,
     n_examples: int | None,
+    chunk_bytes: int,
 ) -> TokenStore:
     """Return the store on disk if it is the expected one; write it if there is none."""
     if store is not None and store.digest != expected_digest and store.digest and expected_digest:
@@ -80,11 +85,11 @@ def _check_or_write_store(
             store = write_store(
                 path,
                 examples(),
-                task,
+                encoder,
                 fingerprint=fingerprint,
                 expected_digest=expected_digest,
                 total=n_examples,
-                chunk_bytes=task.encoding_chunk_bytes,
+                chunk_bytes=chunk_bytes,
             )
         except DigestMismatchError:
             raise _data_changed_error(path) from None
@@ -95,6 +100,6 @@ def _check_or_write_store(
 
 def _data_changed_error(path: Path) -> CheckpointError:
     return CheckpointError(
-        f"{path}: the data, or how this version reads it, changed since the run began, so it cannot go on exactly; "
-        "begin another run"
+        f"{path}: the data, or how this version reads it, changed since the run began, so it cannot be resumed "
+        "exactly; begin another run"
     )

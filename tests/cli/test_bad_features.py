@@ -37,7 +37,7 @@ def test_vectors_of_unequal_width(fail: Fail, labelled: str) -> None:
             'task.layers = "last4-sum" needs a model of at least 4 layers, this one has 2; choose "last" or another '
             "model",
         ),
-        (["train.freeze=3", "model.n_layers=2"], "train.freeze = 3: this model has 2 layers; freeze at most so many"),
+        (["train.freeze=3", "model.n_layers=2"], "train.freeze = 3: this model has 2 layers; freeze at most that many"),
         (
             ["train.freeze=all"],
             "train classify: train.freeze = 'all'; expected one of none, embeddings, encoder or a whole number, found "

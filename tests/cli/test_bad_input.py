@@ -114,7 +114,7 @@ def test_invalid_settings(fail: Fail) -> None:
         == "train translate: model.dropout = 1.5; expected 0 or more and less than 1"
     )
     assert fail(*command, "tokenizer.vocabulary=99999").startswith(
-        "tokenizer.vocabulary: 99,999 asked, but this text gi"
+        "tokenizer.vocabulary: 99,999 requested, but this text gi"
     )
     assert not Path("x").exists()
 
@@ -127,7 +127,7 @@ def test_invalid_tasks_and_run_directories(fail: Fail, run: Path) -> None:
     assert fail("train", "translate").startswith("train translate: no training data; give files, or ")
     assert fail("train", "translate", *data, "--resume") == "--resume: which run? pass its directory with --out"
     assert fail("train", "translate", *data, "--out", run) == (
-        "run: already holds a run; pass --resume to go on with it, or choose another --out"
+        "run: already holds a run; pass --resume to continue it, or choose another --out"
     )
     assert (
         fail("train", "translate", *data, "--out", write("file", "")) == "file: not a directory; choose another --out"
@@ -143,7 +143,7 @@ def failing_data(fail: Fail, *data: str) -> str:
 
 def test_missing_files(fail: Fail, run: Path) -> None:
     assert failing_data(fail, "train.src", "trian.tgt") == "trian.tgt: no such file; did you mean 'train.tgt'?"
-    assert failing_data(fail, "no/a.en", "no/a.fr") == "no/a.en: no such file, nor a directory no to look into"
+    assert failing_data(fail, "no/a.en", "no/a.fr") == "no/a.en: no such file; there is no directory no either"
     assert failing_data(fail, "train.src", "run") == "run: a directory; name the files in it"
     assert failing_data(fail, "train.src").startswith(
         "train.src: a second file must go with it, as in train.en train.fr or --valid dev.en --valid dev.fr;"
@@ -168,9 +168,7 @@ def test_parallel_files_of_different_length(fail: Fail, run: Path) -> None:
 def test_empty_files_and_lines(fail: Fail, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write("empty.src", "")
     write("empty.tgt", "")
-    assert failing_data(fail, "empty.src", "empty.tgt") == (
-        "empty.src: no pairs; not one line holds a source and a target"
-    )
+    assert failing_data(fail, "empty.src", "empty.tgt") == ("empty.src: no pairs; no line has a source and a target")
     assert fail("translate", run, "--file", "empty.src") == "empty.src: no texts; give one per line"
     pairs = digits(30)
     pairs[16] = (pairs[16][0], "")

@@ -310,7 +310,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["embed", "nope.txt", "--out", "v.npy"], "nope.txt: no such file"),
     (["embed", "empty.txt", "--out", "v.npy"], "empty.txt: no texts; give one per line"),
     (["embed", "texts.txt", "--out", "v.npy", "--level", "wrd"], "no level is called 'wrd'; did you mean 'word'?"),
-    (["embed", "texts.txt", "--out", "v.npy", "--layers", "9"], "layer 9: this model has 2 layers; 0 is what enters "),
+    (["embed", "texts.txt", "--out", "v.npy", "--layers", "9"], "layer 9: this model has 2 layers; 0 is the input of "),
     (["embed", "texts.txt", "--out", "v.npy", "--layers", "last"], "--layers last: expected comma-separated numbers"),
     (
         ["embed", "texts.txt", "--out", "v.npy", "--layers", ""],

@@ -86,7 +86,7 @@ def test_fill(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     assert all(re.fullmatch(r"The  RED ?[^ ]+, Sits\.", each["text"]) for each in own["masks"][0])
     both = regard("fill", bert, "[MASK] cat [MASK]")[0].rstrip("\n").split("\t|\t")
     assert [each.split("\t")[0].split()[0] for each in both] == [words[0]["word"] for words in found["masks"]]
-    missing = "no [MASK] in 'the cat'; put it where a word is to be found"
+    missing = "no [MASK] in 'the cat'; put it where a word is to be predicted"
     assert fail("fill", bert, "the cat") == f"text 1: {missing}"
     assert fail("fill", bert, "[MASK]", "--top", 0) == "--top 0: expected at least 1 and at most 1,000,000,000"
     Path("empty.txt").touch()
@@ -107,7 +107,7 @@ def test_fill_lines_of_a_file(bert: Path, regard: Regard, called: Called, monkey
     Path("masks.txt").write_text("a [MASK]\nthe cat\n")
     code, out, err = called("fill", bert, "--file", "masks.txt")
     assert (code, len(out.splitlines())) == (2, 1)
-    assert err == "error: masks.txt: text 2: no [MASK] in 'the cat'; put it where a word is to be found\n"
+    assert err == "error: masks.txt: text 2: no [MASK] in 'the cat'; put it where a word is to be predicted\n"
 
 
 def test_evaluate_on_plain_text(bert: Path, regard: Regard) -> None:
@@ -141,7 +141,9 @@ def test_classify(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:
     Path("hole.txt").write_text("the cat\nthe cat\t\n")
     assert fail("classify", "cats", "--file", "hole.txt") == "text 2: its pair is empty; give both texts"
     Path("new.tsv").write_text("text\tlabel\ncat\tmaybe\n")
-    unknown = "the label 'maybe' was not there in training; known: no, yes; correct it, leave it out, or train with"
+    unknown = (
+        "the label 'maybe' does not occur in the training data; known: no, yes; correct it, leave it out, or train with"
+    )
     assert fail("evaluate", "cats", "new.tsv") == f"new.tsv:2: {unknown} examples of it"
     assert fail("evaluate", "cats", "labelled.tsv:text,lable").startswith("labelled.tsv: no column 'lable'; ")
     kind, use = "cats: a model for classify, which cannot", "use it with: regard classify"
@@ -197,9 +199,11 @@ def test_regression_on_pairs_from_scratch(regard: Regard, fail: Callable[..., st
     Path("tabs.txt").write_text("a dog\tthe cat\nthe cat\ta dog\n")
     lines = regard("classify", "scores", "--file", "tabs.txt", "--json")[0].splitlines()
     assert json.loads(lines[1])["score"] == pytest.approx(found["score"], rel=1e-4)
-    alone = "'the cat' stands alone, but this model was trained on pairs of texts; give the second one too, with --pair"
-    assert fail("classify", "scores", "the cat") == f"{alone} or behind a tab"
-    assert fail("look", "scores", "the cat") == f"{alone} or behind a tab"
+    alone = (
+        "'the cat' stands alone, but this model was trained on pairs of texts; give the second text too, with --pair"
+    )
+    assert fail("classify", "scores", "the cat") == f"{alone} or after a tab"
+    assert fail("look", "scores", "the cat") == f"{alone} or after a tab"
     regard("look", "scores", "the cat", "--pair", "a dog", "--view", "gradients", "--out", "scores.json")
     assert float(json.loads(Path("scores.json").read_text())["about"]["prediction"]) == pytest.approx(
         found["score"], abs=1e-3
@@ -249,7 +253,7 @@ def test_files_not_in_conll_format(bert: Path, regard: Regard, fail: Callable[..
     """Tables of texts and plain prose are refused with the line and the expected format."""
     regard("train", "tag", "words.conll", "--from", bert, "--out", "tagger", *SHORT)
     train, evaluate = ["train", "tag", "--out", "x", *SMALL], ["evaluate", "tagger"]
-    expected = "expected one word a line and its label behind a tab or a space, with an empty line after each sentence"
+    expected = "expected one word a line and its label after a tab or a space, with an empty line after each sentence"
     rows = (f"{text}\t{'yes' if 'cat' in text else 'no'}" for text in sentences(80, least=4))
     Path("texts.tsv").write_text("\n".join(rows))
     Path("prose.txt").write_text("It was a dark night.\nHe came.\n")
@@ -294,7 +298,7 @@ def test_evaluate_remembers_the_column_of_a_tagger(
     assert fail("evaluate", "pos", "words.conll") == (
         "words.conll: no column 'xpos'; the columns of CoNLL have numbers, counted from 1: pass one with --column"
     )
-    assert fail("evaluate", "pos", "words.conll", "--column", "2").startswith("words.conll:1: the label 'O' was not th")
+    assert fail("evaluate", "pos", "words.conll", "--column", "2").startswith("words.conll:1: the label 'O' does not ")
 
 
 def test_invalid_fine_tuning(bert: Path, regard: Regard, fail: Callable[..., str]) -> None:

@@ -96,7 +96,7 @@ def test_train_prints_plan_and_progress_to_stderr_and_path_to_stdout(regard: Ter
     assert (
         regard(*command, "--resume", "--set", "train.steps=4", "--set", "train.validate_every=2") == f"{tmp_path}/run\n"
     )
-    assert "nothing to do: this run ended at step 4; raise train.steps (or train.patience) to go on" in regard.err
+    assert "nothing to do: this run ended at step 4; raise train.steps (or train.patience) to continue" in regard.err
 
 
 def test_translate_arguments(regard: Terminal, model: Path) -> None:

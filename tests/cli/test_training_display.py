@@ -140,7 +140,7 @@ def test_run_without_a_finite_score(tmp_path: Path, capsys: pytest.CaptureFixtur
     prepared.task = NanTask(prepared.task.config, prepared.task.tokenizers)
     training_display.train_and_display(TrainingRun(prepared))
     lines = capsys.readouterr().err.splitlines()
-    assert "done: no score, for no validation gave a number; the weights are those of step 1" in lines
+    assert "done: no validation gave a score; the weights are those of step 1" in lines
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["best"]["bleu"] is None
 
 

@@ -181,7 +181,7 @@ def test_untrained_models_decide_nothing_about_trained_ones() -> None:
 
 def test_evidence_names_interval_and_rule() -> None:
     finding: Finding = judge_claims(make_measurements([0.6, 0.65, 0.7], [0.001, 0.001, 0.001]))[0]
-    assert "last 1 of 4 tokens have, in %, 65.0 (52.6 to 77.4) by removal" in finding.evidence
+    assert "last 1 of 4 tokens contribute, in %, 65.0 (52.6 to 77.4) by removal" in finding.evidence
     assert "equal fractions would be 25.0" in finding.evidence
     gradient = next(each for each in judge_claims(make_measurements([0.5] * 3, [0.001] * 3)) if "vanish" in each.claim)
     assert "0.001 (0.001 to 0.001) times that at the last, 0.100 per step" in gradient.evidence

@@ -113,7 +113,8 @@ def pair_store(path: Path) -> tuple[TokenStore, list[list[int]], list[list[int]]
 
 def batches(store: TokenStore) -> list[tuple[Placement, Seq2SeqBatch]]:
     order = PackedOrder(store.lengths("source", "target", n_special_tokens=1), (20, 24), 6, seed=0)
-    return [(p, build_seq2seq_batch(store, p, pad_id=PAD, sos_id=SOS, eos_id=EOS)) for p in order.iterate_epoch()]
+    sides = store["source"], store["target"]
+    return [(p, build_seq2seq_batch(*sides, p, pad_id=PAD, sos_id=SOS, eos_id=EOS)) for p in order.iterate_epoch()]
 
 
 def test_seq2seq_batch_of_pairs(tmp_path: Path) -> None:

@@ -26,7 +26,9 @@ class TestLabels:
         assert Labels.load(tmp_path) == labels
 
     def test_an_unknown_one(self) -> None:
-        with pytest.raises(InputError, match="the label 'great' was not there in training; known: neg, neutral, pos"):
+        with pytest.raises(
+            InputError, match="the label 'great' does not occur in the training data; known: neg, neutral, pos"
+        ):
             LABELS.index("great")
 
     @pytest.mark.parametrize(

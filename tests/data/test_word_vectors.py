@@ -60,8 +60,8 @@ TEXT_FAULTS = {
     "too few": ("a 1 2\nb 1\n", r"v.txt:2: 1 numbers for 'b', but the first line has 2"),
     "header's width": ("2 3\na 1 2\nb 1 2\n", r"v.txt:2: 2 numbers for 'a', but the header says 3"),
     "header's count": ("3 2\na 1 2\nb 1 2\n", r"v.txt:1: the header says 3 words, but 2 follow"),
-    "duplicate": ("a 1 2\nb 1 2\na 3 4\n", r"v.txt:3: 'a' again, which line 1 has already"),
-    "no number": ("a 1 2\nb 1 x\n", r"v.txt:2: 'x' is no number; expected a word and 2 numbers"),
+    "duplicate": ("a 1 2\nb 1 2\na 3 4\n", r"v.txt:3: 'a' is a duplicate of line 1; keep one of them"),
+    "no number": ("a 1 2\nb 1 x\n", r"v.txt:2: 'x' is not a number; expected a word and 2 numbers"),
     "not finite": ("a 1 2\nb nan 2\n", r"v.txt: the vector of 'b' has a number that is not finite"),
     "words alone": ("hello\n", r"v.txt:1: expected a word and its numbers, found 'hello'"),
     "header alone": ("0 5\n", r"v.txt: no vectors"),
@@ -83,8 +83,8 @@ BINARY_FAULTS = {
     "cut in the middle": (binary(WORDS, VECTORS)[:30], r"the header says 4 vectors of 3 numbers, but 26 bytes follow"),
     "count too high": (binary(WORDS, VECTORS, "99999999999 3"), r"the header says 99,999,999,999 vectors of 3 numbers"),
     "count too low": (binary(WORDS, VECTORS, "3 3"), r"the header says 3 vectors, but more bytes follow"),
-    "duplicate": (binary(["a", "b", "a", "c"], VECTORS), r"'a' again, which vector 1 has already"),
-    "no header": (b"\x80\x02}q\x00", r"no word2vec binary file"),
+    "duplicate": (binary(["a", "b", "a", "c"], VECTORS), r"'a' is a duplicate of vector 1; keep one of them"),
+    "no header": (b"\x80\x02}q\x00", r"not a word2vec binary file"),
     "word": (b"1 1\n\xff\xfe " + VECTORS[0, :1].tobytes(), r"the word of vector 1 is not UTF-8"),
 }
 
@@ -121,7 +121,7 @@ COMPRESSED_FAULTS = {
     "count too high": (binary(WORDS, VECTORS, "99999999999 3"), r"cut short in vector 5 of 99,999,999,999"),
     "zeros": (binary(WORDS, VECTORS, "99999999999 3") + bytes(1 << 20), r"cut short in vector 5 of 99,999,999,999"),
     "too wide": (binary(WORDS, VECTORS, "4 99999999999"), r"a vector of 99,999,999,999 numbers, of more than"),
-    "no width": (binary(WORDS, VECTORS, "4 0"), r"no word2vec binary file"),
+    "no width": (binary(WORDS, VECTORS, "4 0"), r"not a word2vec binary file"),
 }
 
 

@@ -64,6 +64,10 @@ def test_pretrained_encoders(objective: str, tmp_path: Path) -> None:
     check(encoder(task, tied=objective == "masked"), tmp_path, *OBJECTIVES[objective])
 
 
+def test_the_masked_head_has_the_activation_without_the_gate(tmp_path: Path) -> None:
+    check(encoder(pretraining("masked"), activation="gated-gelu"), tmp_path, *OBJECTIVES["masked"])
+
+
 SHAPES: list[dict[str, Any]] = [
     {"norm": norm, "positions": positions}
     for norm in ("pre", "post")

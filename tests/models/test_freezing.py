@@ -75,7 +75,7 @@ def test_counts_and_modules() -> None:
 
 
 def test_more_layers_than_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"^train.freeze = 3: this model has 2 layers; freeze at most so many$"):
+    with pytest.raises(ConfigError, match=r"^train.freeze = 3: this model has 2 layers; freeze at most that many$"):
         freeze_weights(encoder(), 3)
 
 

@@ -58,7 +58,7 @@ def test_other_inputs_are_refused() -> None:
     single, pairs = (task(Labels(LABELS.names, paired=paired)) for paired in (False, True))
     with pytest.raises(InputError, match="'the cat' has a pair, but this model was trained on single texts; leave it"):
         single.make_predictor(small(single), CPU).classify([("a dog", ""), ("the cat", "a dog")])
-    alone = "'a dog' stands alone, but this model was trained on pairs of texts; give the second one too, with --pair"
+    alone = "'a dog' stands alone, but this model was trained on pairs of texts; give the second text too, with --pair"
     with pytest.raises(InputError, match=alone):
         pairs.make_predictor(small(pairs), CPU).classify([("the cat", "a dog"), ("a dog", "")])
     unsaid = task()

@@ -258,8 +258,11 @@ def test_nothing_gives_nothing() -> None:
     [
         ({"level": "wrd"}, "no level is called 'wrd'; did you mean 'word'?"),
         ({"level": "sentence"}, "no level is called 'sentence'; known: text, word, token"),
-        ({"layers": (3,)}, "layer 3: this model has 2 layers; 0 is what enters them, -1 the last"),
-        ({"layers": (0, -4)}, "layer -4: this model has 2 layers; 0 is what enters them, -1 the last"),
+        ({"layers": (3,)}, "layer 3: this model has 2 layers; 0 is the input of the first, -1 the output of the last"),
+        (
+            {"layers": (0, -4)},
+            "layer -4: this model has 2 layers; 0 is the input of the first, -1 the output of the last",
+        ),
         ({"pooling": "sum"}, "no pooling is called 'sum'; known: cls, mean, attention, hierarchical, max, last"),
         (
             {"pooling": "attention"},

@@ -81,7 +81,7 @@ def test_a_word_does_not_touch_the_one_before_it() -> None:
 
 def test_what_cannot_be_filled() -> None:
     one = task(objective="masked")
-    with pytest.raises(InputError, match=r"no \[MASK\] in 'the cat'; put it where a word is to be found"):
+    with pytest.raises(InputError, match=r"no \[MASK\] in 'the cat'; put it where a word is to be predicted"):
         one.make_predictor(small(one), CPU).fill("the cat", 3)
     with pytest.raises(InputError, match="the text has 68 tokens; this model takes at most 64; leave out what is far"):
         one.make_predictor(small(one), CPU).fill("[MASK]" + " cat" * 65, 3)

@@ -18,6 +18,7 @@ from regard.predict.shortlist import Shortlist
 from regard.predict.shortlist_learning import learn_shortlist
 from regard.predict.translation import Translation, TranslationPredictor
 from regard.runs.run_directory import RunDirectory
+from regard.text.languages import Directions
 from regard.text.pairs import Pair
 
 SOURCES = [source for source, _ in EIGHT]
@@ -129,12 +130,15 @@ def never(predictor: TranslationPredictor) -> set[int]:
     return set(predictor.special_tokens.decoding_tokens.suppressed_ids)
 
 
-def test_pairs_that_are_too_long_are_counted(
+def test_what_cannot_be_aligned(
     predictors: dict[str, TranslationPredictor], capsys: pytest.CaptureFixture[str]
 ) -> None:
     predictor = predictors["float32"]
     pairs = [Pair(*EIGHT[0]), Pair("1 " * 200, "1")]
     learn_shortlist(predictor, pairs, per_token=3, common=1, model="")
     assert "1 of 2 pairs are longer than the model accepts and are left out" in capsys.readouterr().err
+    several = replace(predictor, directions=Directions.of_task(["en-fr", "fr-en"], "", ""))
+    with pytest.raises(InputError, match="shortlists are for those of one direction"):
+        learn_shortlist(several, pairs, per_token=3, common=1, model="")
     with pytest.raises(InputError, match="nothing is aligned"):
         learn_shortlist(predictor, pairs[1:], per_token=3, common=1, model="")

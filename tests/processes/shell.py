@@ -100,11 +100,11 @@ def _serve(address: str) -> None:
             client.close()
 
 
-def _accept_translation(predictor: Any, source: str, *_: object) -> Any:
+def _accept_translation(predictor: Any, example: Any, *_: object) -> Any:
     """Return a text with its own words as the translation."""
     from regard.training.teacher_translations import TeacherPair
 
-    return TeacherPair(source, source)
+    return TeacherPair(example.text, example.text, "", example.direction)
 
 
 def _become(client: socket.socket) -> None:

@@ -39,7 +39,7 @@ def test_torch_without_support_of_the_device(name: str, monkeypatch: pytest.Monk
     for backend in (torch.backends.cuda, torch.backends.mps):
         monkeypatch.setattr(backend, "is_built", lambda: False)
     kind = name[:4].upper()
-    fix = f"this torch is built without {kind}; install one that is built with it, or pass --device auto"
+    fix = f"this torch is built without {kind}; install a build that has it, or pass --device auto"
     with pytest.raises(InputError, match=rf"^device '{name}' is not available: {fix}$"):
         select_device(name)
     assert select_device("auto").type == "cpu"
@@ -57,7 +57,7 @@ def test_torch_without_support_of_the_device(name: str, monkeypatch: pytest.Monk
 def test_torch_that_finds_no_gpu(name: str, fix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for backend in (torch.backends.cuda, torch.backends.mps):
         monkeypatch.setattr(backend, "is_built", lambda: True)
-    problem = rf"torch finds no GPU( of Apple)?; {fix}, or pass --device auto"
+    problem = rf"torch finds no (Apple )?GPU; {fix}, or pass --device auto"
     with pytest.raises(InputError, match=rf"^device '{name}' is not available: {problem}$"):
         select_device(name)
 

@@ -77,7 +77,7 @@ def test_a_device_without_the_precision(monkeypatch: pytest.MonkeyPatch) -> None
         with pytest.raises(InputError, match=rf"^precision 'int8' is for CPUs, not for {device}: "):
             check_precision("int8", torch.device(device))
     monkeypatch.setattr(precision, "_cpu_has_bfloat16", lambda: False)
-    with pytest.raises(InputError, match=r"^precision 'bfloat16': this processor has none; accepted here: "):
+    with pytest.raises(InputError, match=r"^precision 'bfloat16': this processor does not support it; accepted here: "):
         check_precision("bfloat16", CPU)
     assert check_precision("bfloat16", torch.device("cuda")) == "bfloat16"
     assert check_precision("int8", CPU) == "int8"
@@ -109,7 +109,7 @@ def test_a_large_error_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "int8_kernels", list)
     set_precision(build_models().classifier.network, "int8")
     assert [each.split(":")[0] for each in warnings] == [
-        "no int8 product of torch runs on this machine",
+        "torch has no int8 matrix multiplication for this machine",
         warnings[1],
     ]
     assert "int8 changes the outputs by" in warnings[1]

@@ -232,7 +232,7 @@ def test_a_score_that_is_no_finite_number_is_named_with_its_line(label: str, nam
     files = {key: [str(written(tmp_path, part, "text\tscore", f"{key}.tsv"))] for key, part in rows.items()}
     with pytest.raises(DataError) as error:
         ready(merged(TRAINING, {"data": files, "task": {"kind": "score"}}), tmp_path / "run")
-    found = f"the label '{label}' is no finite number, but task.kind is score; correct it, or drop the line"
+    found = f"the label '{label}' is not a finite number, but task.kind is score; correct it, or drop the line"
     assert str(error.value) == f"{tmp_path}/{name}.tsv:4: {found}"
 
 
@@ -250,9 +250,7 @@ def test_a_label_that_is_only_held_out_is_known_all_the_same(tmp_path: Path) -> 
 def test_a_label_that_only_validation_has_is_named_with_its_line(tmp_path: Path) -> None:
     train = str(written(tmp_path, labelled("one"), "text\tlabel", "train.tsv"))
     valid = str(written(tmp_path, [("a cat", "yes"), ("a dog", "perhaps")], "text\tlabel", "valid.tsv"))
-    message = (
-        "valid.tsv:3: the label 'perhaps' was not there in training; known: no, yes; correct it, leave it out, or train"
-    )
+    message = "valid.tsv:3: the label 'perhaps' does not occur in the training data; known: no, yes"
     with pytest.raises(DataError, match=message):
         ready(merged(TRAINING, {"data": {"train": [train], "valid": [valid]}}), tmp_path / "run")
     one = task(Labels(("no", "yes")))

@@ -186,7 +186,7 @@ def test_sentences_by_themselves_learn_with_dropout_alone(tmp_path: Path) -> Non
     assert isinstance(task, EmbeddingTask)
     sides = [task._embed_batch(prepared.model.train(), batch, "anchors") for _ in range(2)]  # type: ignore[arg-type]
     assert not torch.equal(*sides)
-    with pytest.raises(ConfigError, match=r"sentences by themselves say nothing of vectors; give pairs"):
+    with pytest.raises(ConfigError, match=r"single sentences cannot score vectors; give pairs"):
         regard.SentenceEncoder.load(tmp_path / "run", device="cpu").evaluate(str(sentences))
 
 
@@ -252,7 +252,7 @@ def test_long_texts_are_cut_and_counted(tmp_path: Path, capsys: pytest.CaptureFi
     prepared = ready(merged(RECIPE, {"data": {"train": [data], "valid": [data]}}), tmp_path / "run")
     assert prepared.train_store["text"].lengths.max() == 32
     err = capsys.readouterr().err
-    assert "1 texts of 40 examples to train on are cut to the first 32 tokens; raise task.length" in err
+    assert "1 texts of 40 examples to train on are truncated to the first 32 tokens; raise task.length" in err
 
 
 def test_it_starts_from_a_language_model_or_an_encoder_but_not_from_a_translator(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ MISTAKES = [
     (["side.tsv"], "side.tsv:2: empty anchor; drop the line or pass --skip-empty"),
     (["blank.tsv"], "blank.tsv:3: empty negative; drop the line or pass --skip-empty"),
     (["scored.tsv"], "scored.tsv: scored pairs: training takes pairs that belong together; pass them as --valid"),
-    (["few.tsv", "--valid", "pairs.tsv"], "few.tsv: 1 example: nothing to tell it from; give at least two"),
+    (["few.tsv", "--valid", "pairs.tsv"], "few.tsv: 1 example has no negatives; give at least two"),
     (["nine.tsv"], "pairs or sentences: only 9, too few to hold some out for validation; pass --valid with files"),
     (["lines.txt", "--set", "model.dropout=0"], "model.dropout = 0, but dropout is the only difference between the"),
 ]

@@ -260,7 +260,7 @@ def test_vectors_of_documents(run_directory: Path) -> None:
     batched = model.embed(texts)
     assert batched.shape == (3, 16)
     assert np.abs(batched - np.stack([model.embed(text) for text in texts])).max() < 1e-5
-    with pytest.raises(InputError, match="a vector of sentences is no sum over tokens"):
+    with pytest.raises(InputError, match="a vector pooled over sentences is not a sum over tokens"):
         model.explain_match(TEXT, "yy ab .")
     assert -1 <= model.match(TEXT, "yy ab .") <= 1
 

@@ -352,7 +352,9 @@ def test_columns_of_plain_text(tmp_path: Path) -> None:
 def test_a_vocabulary_too_small_for_the_letters(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("\n\n".join(documents(40)))
     tables = merged(RECIPE, {"data": {"train": [str(tmp_path / "text.txt")]}, "tokenizer": {"vocabulary": 40}})
-    with pytest.raises(ConfigError, match="40 asked, but the characters of this text alone are 45 tokens; ask for at "):
+    with pytest.raises(
+        ConfigError, match="40 requested, but the characters of this text alone are 45 tokens; ask for at "
+    ):
         trained(tables, tmp_path / "run")
 
 

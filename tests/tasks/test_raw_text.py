@@ -1,4 +1,4 @@
-"""A tagger on running text, end to end: cutting learned while training, scores both ways, CoNLL-U as output."""
+"""A tagger on running text, end to end: word segmentation learned in training, scores both ways, CoNLL-U as output."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ def test_a_damaged_segmenter_is_refused(run: Path) -> None:
 
 def test_the_plan_says_what_is_scored(corpus: Path, tmp_path: Path) -> None:
     lines = make_plan(ready(recipe(corpus), tmp_path / "run")).lines()
-    assert "scores     on given words; at the end also on running text (learned from 14 sentences" in "\n".join(lines)
+    scores = "on given words; at the end also on running text (word segmentation learned from 14 sentences"
+    assert f"scores     {scores}" in "\n".join(lines)
     conll = tmp_path / "data.conll"
     words = [word.form for each in ENGLISH for word in each.words()]
     conll.write_text("".join(f"{word} {label(word)}\n\n" for word in words))

@@ -108,14 +108,10 @@ def test_labels_unseen_in_training(tmp_path: Path) -> None:
     """They are named with their line: in evaluation, and in validation files."""
     file, other = str(conll(tmp_path)), tmp_path / "other.conll"
     other.write_text("the O\ncat I-ANI\n\nin O\ntokyo I-LOC\n")
-    message = (
-        r":5: the label 'B-ANI' was not there in training; known: B-LOC, B-PER, I-PER, O; correct it, leave it out, or"
-    )
+    message = r":5: the label 'B-ANI' does not occur in the training data; known: B-LOC, B-PER, I-PER, O;"
     with pytest.raises(DataError, match=rf"data.conll{message}"):
         task().evaluate(small(task()), [file], (), False, CPU)
-    message = (
-        r"other.conll:5: the label 'B-LOC' was not there in training; known: B-ANI, I-ANI, O; correct it, leave it out"
-    )
+    message = r"other.conll:5: the label 'B-LOC' does not occur in the training data; known: B-ANI, I-ANI, O;"
     with pytest.raises(DataError, match=message):
         ready(merged(RECIPE, {"data": {"train": [file], "valid": [str(other)]}}), tmp_path / "run")
 

@@ -171,9 +171,9 @@ def test_exported_model_predicts_the_same_numbers(run: Path, tmp_path: Path) -> 
     [
         (
             "cat\t1\ndog\tfast\n",
-            "data.conll:2: the label 'fast' is no finite number, but task.kind is score; correct it,",
+            "data.conll:2: the label 'fast' is not a finite number, but task.kind is score; correct it,",
         ),
-        ("cat\t1\ndog\tnan\n", "data.conll:2: the label 'nan' is no finite number"),
+        ("cat\t1\ndog\tnan\n", "data.conll:2: the label 'nan' is not a finite number"),
         ("cat\t_\ndog\t_\n", "no word has a score, every label is _; is it the right column?"),
         ("cat\t2\ndog\t2\n", "every score is 2: nothing to tell apart; is it the right column?"),
     ],

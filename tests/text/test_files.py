@@ -114,7 +114,7 @@ def test_a_missing_file_names_its_neighbour(tmp_path: Path) -> None:
     assert fault(tmp_path / "lin.en") == ": no such file"
     written(tmp_path, "wiki4.txt", b"")
     assert fault(tmp_path / "missing.txt") == ": no such file"
-    assert fault(tmp_path / "none" / "x") == f": no such file, nor a directory {tmp_path / 'none'} to look into"
+    assert fault(tmp_path / "none" / "x") == f": no such file; there is no directory {tmp_path / 'none'} either"
 
 
 def test_existing_but_unreadable_paths_are_refused(tmp_path: Path) -> None:

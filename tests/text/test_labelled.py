@@ -201,7 +201,7 @@ def test_plain_text_files_are_refused() -> None:
 
 def test_single_texts_and_pairs_cannot_be_mixed() -> None:
     pairs, texts = write("x.tsv", "text\tpair\tlabel\na\tb\tc\n"), write("y.tsv", "text\tlabel\na\tc\n")
-    end = "a model reads one kind: ask for as many columns of each"
+    end = "all tables must be of one kind: name as many columns of each"
     assert fault(pairs, texts) == f"y.tsv: one text a line, but x.tsv has two; {end}"
     assert fault(texts, pairs) == f"x.tsv: two texts a line, but y.tsv has one; {end}"
     assert len(read(texts, "x.tsv:text,label")) == 2
@@ -259,9 +259,9 @@ def test_incomplete_examples_are_skipped_on_request_and_counted(capfd: pytest.Ca
 
 
 def test_files_without_examples() -> None:
-    assert fault(write("x.tsv", "text\tlabel\n")) == "x.tsv: no examples; not one line holds a text and a label"
+    assert fault(write("x.tsv", "text\tlabel\n")) == "x.tsv: no examples; no line has a text and a label"
     assert fault(write("x.tsv", "text\tpair\tlabel\n\n"), skip_empty=True) == (
-        "x.tsv: no examples; not one line holds a text, a pair and a label"
+        "x.tsv: no examples; no line has a text, a pair and a label"
     )
     assert fault(write("x.tsv", ""), columns=("1", "2")).startswith("x.tsv: no examples; ")
 

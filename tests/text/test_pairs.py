@@ -145,7 +145,7 @@ def test_no_warning_if_nothing_is_skipped(capfd: pytest.CaptureFixture[str]) -> 
 def test_files_without_pairs(text: str, skip_empty: bool) -> None:
     columns = ("en", "fr") if text.startswith("en") else ()
     message = fault(write("x.tsv", text), columns=columns, skip_empty=skip_empty)
-    assert message == "x.tsv: no pairs; not one line holds a source and a target"
+    assert message == "x.tsv: no pairs; no line has a source and a target"
 
 
 def test_two_empty_files() -> None:

@@ -73,9 +73,9 @@ ERRORS = [
     (
         (),
         ["first\tsecond\thow alike", "a\tb\t0.5"],
-        "p.tsv:1: the score 'how alike' is no finite number; correct it, o",
+        "p.tsv:1: the score 'how alike' is not a finite number; correct it, o",
     ),
-    ((), ["a\tb\t1", "c\td\tnan"], "p.tsv:2: the score 'nan' is no finite number; correct it, or name the columns"),
+    ((), ["a\tb\t1", "c\td\tnan"], "p.tsv:2: the score 'nan' is not a finite number; correct it, or name the columns"),
     (("1", "2"), ["query\tanswer", "a\tb"], "p.tsv:1: a header, 'query', 'answer', where a pair was expected; ask for"),
     (("1",), ["a\tb"], "columns: expected two texts, or two and a hard negative, or two and a score, found 1: 1"),
 ]

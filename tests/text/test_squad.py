@@ -147,7 +147,7 @@ def test_faults_of_squad_name_the_question(tmp_path: Path) -> None:
             "article 1: a paragraph without a list of questions",
         ),
         ("x.json", '{"data": [{"paragraphs": null}]}', "article 1: 'paragraphs' is null; expected a list"),
-        ("x.json", '{"data": []}', "x.json: no questions; not one has a question and a context"),
+        ("x.json", '{"data": []}', "x.json: no questions; none has a question and a context"),
         ("x.txt", "a", "x.txt: not a file of questions; expected SQuAD's .json, or .jsonl or .parquet"),
     ],
 )

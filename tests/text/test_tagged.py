@@ -235,7 +235,7 @@ def test_files_in_order() -> None:
 
 @pytest.mark.parametrize("name", ["x", "x.conllu", "x.jsonl"])
 def test_a_file_without_a_sentence(name: str) -> None:
-    none = f"{name}: no sentences; not one holds words and their labels"
+    none = f"{name}: no sentences; none has words and their labels"
     assert fault(write(name, "")) == none
     assert fault(write(name, "\n\n"), skip_empty=True) == none
     if name != "x.jsonl":

@@ -46,15 +46,15 @@ def test_new_words_are_cut_like_known_ones() -> None:
 
 
 def test_letters_are_cut_only_in_words_that_were() -> None:
-    assert not SEGMENTERS["en"].cuts_letters
-    assert SEGMENTERS["en"].cut_words >= {"cannot"}
+    assert not SEGMENTERS["en"].splits_letters
+    assert SEGMENTERS["en"].split_runs >= {"cannot"}
     assert forms("en", "cannons cannot") == "cannons can not"
 
 
 def test_letters_are_cut_everywhere_where_that_is_usual() -> None:
     texts = [annotated(line) for line in ("我~爱~你", "你~爱~我", "他~爱~我", "我~看~他", "他~看~你")]
     segmenter = learned(texts)
-    assert segmenter.cuts_letters
+    assert segmenter.splits_letters
     assert [word.form for word in segmenter("你看我")] == ["你", "看", "我"]
 
 
@@ -147,13 +147,13 @@ def test_training_twice_gives_the_same() -> None:
 
 
 DAMAGE = {
-    "cuts": {"a": [1, 2]},
+    "boundaries": {"a": [1, 2]},
     "joins": {"a": [1, "2"]},
-    "splits": [],
+    "expands": [],
     "expansions": {"du": [False]},
-    "cuts_letters": 1,
+    "splits_letters": 1,
     "n_sentences": None,
-    "cut_words": [[]],
+    "split_runs": [[]],
 }
 
 

@@ -34,6 +34,7 @@ from regard.disk import write_json_with_checksum
 from regard.errors import CheckpointError, ConfigError, DataError, RegardError
 from regard.generate import make_hypothesis
 from regard.runs.run_directory import RunDirectory
+from regard.text.sources import SourceExample
 from regard.training.distillation import Distillation, DistillationConfig
 from regard.training.teacher_translations import (
     TeacherPair,
@@ -133,7 +134,7 @@ def test_problem_of_a_translation(teacher: Path) -> None:
     def problem(text: str, *, n_source: int = 12, is_truncated: bool = False) -> str:
         ids = [*encode(text), predictor.special_tokens.eos_id]
         hypothesis = make_hypothesis(ids, [0.0] * len(ids), 0.6, is_truncated=is_truncated)
-        return judge_translation(predictor, "x", [5] * n_source, hypothesis, 3.0).problem
+        return judge_translation(predictor, SourceExample("x"), [5] * n_source, hypothesis, 3.0).problem
 
     assert problem("1 2 3") == ""
     assert problem("1 2 3", is_truncated=True) == "truncated"
@@ -151,7 +152,7 @@ def test_length_ratio_is_lenient_with_short_texts() -> None:
 def test_best_hypothesis_is_taken_also_where_it_is_nearest_to_the_reference(teacher: Path) -> None:
     predictor = Translator.load(teacher, device="cpu").predictor
     decoding = DistillationConfig(texts=("x",), beam=4, interpolate=True).decoding_config(4)
-    examples = [(source, target) for source, target in EIGHT]
+    examples = [SourceExample(source, target) for source, target in EIGHT]
     for interpolate in (True, False):
         pairs = list(translate_chunk(predictor, examples, decoding, max_ratio=3.0, interpolate=interpolate))
         assert [(pair.source, pair.target, pair.problem) for pair in pairs] == [(s, t, "") for s, t in EIGHT]
@@ -244,7 +245,7 @@ def test_translated_chunk_is_kept_and_a_damaged_one_translated_again(
             damaged.write_bytes(change(damaged.read_bytes()))
         again.translate(predictor, CPU)
         assert damaged.read_bytes() == (chunks / damaged.name).read_bytes()
-        assert (tmp_path / "b/distilled/train.jsonl").read_bytes() == (whole.files.train_path).read_bytes()
+        assert (tmp_path / "b/distilled/train.jsonl").read_bytes() == (whole.files.train_paths[""]).read_bytes()
     assert (intact.stat().st_mtime_ns, intact.stat().st_ino) == before
 
 
@@ -254,7 +255,7 @@ def test_chunk_that_vanishes_while_chunks_are_merged(tmp_path: Path) -> None:
     files.write_chunk(0, [TeacherPair("a", "b"), TeacherPair("c", "", "empty")])
     assert files.read_chunk(0) == [TeacherPair("a", "b"), TeacherPair("c", "", "empty")]
     assert dict(files.merge_chunks(1)) == {"usable": 1, "empty": 1}
-    assert read_jsonl(files.train_path) == [{"source": "a", "target": "b"}]
+    assert read_jsonl(files.train_paths[""]) == [{"source": "a", "target": "b"}]
     with pytest.raises(CheckpointError, match=r"00000001\.jsonl: damaged or missing"):
         files.merge_chunks(2)
 

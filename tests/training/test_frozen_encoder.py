@@ -252,7 +252,7 @@ def test_it_learns_on_a_frozen_encoder(tmp_path: Path, layers: str) -> None:
             {"train": {"freeze": 0}},
             "train.freeze = 0; expected at least 1 and at most 1,000, or none, or embeddings, or encoder",
         ),
-        ({"train": {"freeze": 5}}, "train.freeze = 5: this model has 4 layers; freeze at most so many"),
+        ({"train": {"freeze": 5}}, "train.freeze = 5: this model has 4 layers; freeze at most that many"),
         ({"task": {"layers": "first"}}, "task.layers = 'first'; accepted: last, last4-sum, last4-concat, mix"),
         (
             {"task": {"layers": "last4-sum"}, "model": {"n_layers": 2}},

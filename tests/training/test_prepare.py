@@ -228,7 +228,8 @@ def test_resuming_with_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch
 
 
 CHANGED = (
-    "the data, or how this version reads it, changed since the run began, so it cannot go on exactly; begin another run"
+    "the data, or how this version reads it, changed since the run began, so it cannot be resumed exactly; "
+    "begin another run"
 )
 
 
@@ -340,7 +341,7 @@ def test_directory_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
     ready(tables, tmp_path / "run")
     before = times(tmp_path / "run")
     assert fault(tables, tmp_path / "run") == (
-        f"{tmp_path}/run: already holds a run; pass --resume to go on with it, or choose another --out"
+        f"{tmp_path}/run: already holds a run; pass --resume to continue it, or choose another --out"
     )
     assert times(tmp_path / "run") == before
 
@@ -426,7 +427,7 @@ def test_table_columns_by_name(tmp_path: Path) -> None:
 def test_vocabulary_larger_than_the_text_gives_is_refused(tmp_path: Path) -> None:
     message = fault(recipe(tmp_path, {"tokenizer": {"vocabulary": 5000}}), tmp_path / "run")
     assert message == (
-        "tokenizer.vocabulary: 5,000 asked, but this text gives at most 269 subwords; "
+        "tokenizer.vocabulary: 5,000 requested, but this text gives at most 269 subwords; "
         "ask for 269 or fewer, or leave it out"
     )
 

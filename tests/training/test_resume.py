@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import torch
 from forks import Forks
-from tiny_runs import contents, merged, ready, recipe, trained, written
+from tiny_runs import abandon_after, contents, merged, ready, recipe, trained, written
 
 from regard import config
 from regard.errors import ConfigError
@@ -129,7 +129,7 @@ def test_signal_saves_a_checkpoint_and_prints_the_resume_command(forks: Forks, t
     assert 3 <= step < 150
     last_line = ended.err.strip().splitlines()[-1]
     command = f"train '{out}/config.toml' --out '{out}' --resume --device cpu"
-    assert last_line == f"saved at step {step}; to go on: {shlex.quote(sys.executable)} -m regard {command}"
+    assert last_line == f"saved at step {step}; to continue: {shlex.quote(sys.executable)} -m regard {command}"
     assert RunDirectory(out).load()
     again = forks.run(*shlex.split(last_line.partition(" -m regard ")[2]))
     assert again.status == 0
@@ -142,19 +142,12 @@ VARIANTS: dict[str, config.Tables] = {
     "plain": {},
     "everything": EVERYTHING,
     "gradient accumulation": {"train": {"accumulate": 2, "log_every": 2}},
+    "growing batches": {"train": {"accumulate": 2, "batch_ramp": 0.7, "schedule": "one-cycle"}},
     "dropout and r-drop": {"model": {"dropout": 0.3}, "task": {"r_drop": 1.0}},
     "bfloat16": {"train": {"precision": "bfloat16", "schedule": "cosine"}},
     "separate vocabularies": {"tokenizer": {"joint": False, "vocabulary": 262}},
     "few checkpoints": {"train": {"save_every": 100, "validate_every": 100, "log_every": 4}},
 }
-
-
-def abandon_after(tables: config.Tables, out: Path, events: int) -> None:
-    """Begin or resume a run, and abandon it after so many events."""
-    run = Trainer(ready(tables, out, resume=True)).train()
-    for _, _ in zip(range(events), run, strict=False):
-        pass
-    run.close()
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -216,7 +209,7 @@ def test_fewer_steps_than_taken_are_refused(forks: Forks, tmp_path: Path, finish
     ended = forks.run("train", out / "config.toml", "--out", out, "--resume", "--set", "train.steps=5")
     assert (ended.status, ended.out) == (2, "")
     problem = f"{out}/config.toml: train.steps = 5, but the run in {out} is at step 6 already"
-    assert ended.err == f"error: {problem}; give 6 to end it there, or more to go on\n"
+    assert ended.err == f"error: {problem}; give 6 to end it there, or more to continue\n"
     assert files_of(out) == before
 
 
@@ -318,7 +311,7 @@ def test_full_disk_leaves_the_previous_checkpoint(forks: Forks, tmp_path: Path) 
     errors = [line for line in full.err.splitlines() if line.startswith("error:")]
     assert errors == [full.err.splitlines()[-1]]
     assert errors[0].startswith(f"error: {out}: cannot be written (")
-    assert errors[0].endswith("; the previous checkpoint is intact: make room, then go on with --resume")
+    assert errors[0].endswith("; the previous checkpoint is intact: make room, then continue with --resume")
     after = contents(out)
     assert {k: v for k, v in after.items() if k not in ("log", "config")} == {
         k: v for k, v in before.items() if k not in ("log", "config")
@@ -334,7 +327,7 @@ def test_disk_full_from_the_beginning(forks: Forks, tmp_path: Path) -> None:
     recipe_file = written(tmp_path, recipe(tmp_path))
     for limit, fix in (
         (3000, "make room, or choose another --out"),  # smaller than the tokenizer
-        (20_000, "no checkpoint was written yet: make room, then go on with --resume"),  # than the first checkpoint
+        (20_000, "no checkpoint was written yet: make room, then continue with --resume"),  # than the first checkpoint
     ):
         out = tmp_path / f"full-{limit}"
         ended = forks.run("train", recipe_file, "--device", "cpu", "--out", out, limit=limit)

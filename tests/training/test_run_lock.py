@@ -79,7 +79,9 @@ def test_run_that_was_trained_elsewhere_meanwhile_is_not_continued(tmp_path: Pat
             trainer.request_stop()
     trained(recipe(tmp_path), tmp_path / "run", resume=True)
     before = contents(tmp_path / "run")
-    with pytest.raises(CheckpointError, match="run: trained further by another process meanwhile; resume the run anew"):
+    with pytest.raises(
+        CheckpointError, match="run: was trained further by another process in the meantime; resume the run again"
+    ):
         list(trainer.train())
     assert contents(tmp_path / "run") == before
 

@@ -108,6 +108,14 @@ def trained(tables: config.Tables, out: Path, *, resume: bool = False) -> list[T
     return [event for event in events if event.kind != "progress"]
 
 
+def abandon_after(tables: config.Tables, out: Path, events: int) -> None:
+    """Begin or resume a run, and abandon it after so many events."""
+    run = Trainer(ready(tables, out, resume=True)).train()
+    for _, _ in zip(range(events), run, strict=False):
+        pass
+    run.close()
+
+
 def contents(out: Path) -> dict[str, Any]:
     """Return what equal runs share bit by bit: the best weights, the log, the training state without its times."""
     state = {name: tensor.numpy().tobytes() for name, tensor in load_file(out / "train.safetensors").items()}

@@ -27,7 +27,7 @@ from regard.progress import track
 from regard.ranges import Range, check_option
 
 ESTIMATE_DIRECTIONS = Range(2, 10**9)
-"""Random directions that an estimate is made from: one alone has no error to report."""
+"""The smallest number of random directions of an estimate: a single one has no standard error."""
 
 MIN_LINEARISED_RATIO = 3
 """Directions per token width above which per-token Jacobians pay off."""
@@ -85,7 +85,7 @@ def self_contribution_summary(
 def _choose_pushforward(
     look_target: LookTarget, stack: str, n_directions: int, inputs: dict[str, Tensor]
 ) -> tuple[Pushforward, int]:
-    """Return the cheaper pushforward for so many directions, and the number of elements to push at once.
+    """Return the cheaper pushforward for that many directions, and the number of elements to push at once.
 
     Linearised layers are used only where they agree with the model itself; with them larger chunks are faster on a CPU.
     """

@@ -58,7 +58,7 @@ class AttributionSurvey:
     about: Mapping[str, Any]
 
     def summary_lines(self) -> Iterator[str]:
-        """Yield a table by layer for each stack, and what it says in a sentence."""
+        """Yield a table by layer for each stack, and its summary in a sentence."""
         about, parts = self.about, self.identifiability.sentences
         directions = f"{about['estimate']} directions per token" if about["estimate"] else "all directions (exact)"
         used = f"{sum(parts.values()):,} of {about['read']:,} texts, seed {about['seed']}"

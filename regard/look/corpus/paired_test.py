@@ -37,7 +37,7 @@ def paired_t_test(differences: Sequence[float]) -> PairedTest:
 
 
 def two_sided_p(t: float, degrees: int) -> float:
-    """Return the probability that a t of so many degrees of freedom is at least as far from 0."""
+    """Return the probability that a t with that many degrees of freedom is at least as far from 0."""
     return _incomplete_beta(degrees / (degrees + t * t), degrees / 2, 0.5)
 
 

@@ -1,6 +1,6 @@
 """Figures from tensors alone; they need the extra `plot`.
 
-The suffix of the path says the form: .png, .svg or .pdf. Colours can be told apart by the colour-blind.
+The suffix of the path sets the format: .png, .svg or .pdf. Colours are distinguishable for colour-blind readers.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ FIGURE_SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def holds_all_views(path: str | Path) -> bool:
-    """Return True if a file holds all views where none is named: a page or JSON; figures and tables hold one."""
+    """Return True if a file contains all views when none is named: a page or JSON; figures and tables contain one."""
     return Path(path).suffix.lower() in (".html", ".json")
 
 

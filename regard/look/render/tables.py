@@ -8,8 +8,8 @@ JSON is one object (docs/look.md has the schema):
     notes              sentences by view
     arrays             [{view, kind, name, axes: [{name, over, labels}], shape, values}], values nested like the axes
 
-CSV has one number a line, and a column for each axis there is; an axis over tokens has a second one with the token.
-A text that a spreadsheet would compute, as ``=1+1``, has an apostrophe before it.
+CSV has one number a line, and a column for each axis there is; an axis over tokens has a second one with the token. A
+text that a spreadsheet would evaluate, such as ``=1+1``, is prefixed with an apostrophe.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JSON_VERSION = 2
 """Version of the JSON format, raised when the meaning of a key changes."""
 
 FORMULA = re.compile(r"(?![-+]?\d+(\.\d+)?$)['=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
-"""The beginning of a cell that a spreadsheet may compute; a number is harmless, an apostrophe is doubled."""
+"""The beginning of a cell that a spreadsheet may evaluate; a number is harmless, an apostrophe is doubled."""
 
 
 def to_json(view_data: ViewData) -> str:

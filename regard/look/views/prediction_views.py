@@ -53,7 +53,7 @@ def attribution_view(analysis: TextAnalysis, request: ViewRequest) -> ViewItems:
 
 
 def describe_self_contribution(stack: str, own: Float[Tensor, " T"], dominated: float, unit: str) -> str:
-    """Summarise in a sentence what the outputs of the last layer owe to their own inputs."""
+    """Summarise in a sentence how much the own inputs contribute to the outputs of the last layer."""
     others = "none of them" if dominated == 0 else "all of them" if dominated == 1 else f"{dominated:.0%} of them"
     return (
         f"{stack}: after the last layer, a {unit}'s own input contributes {float(own.mean()):.0%} of its output on "

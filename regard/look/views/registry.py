@@ -96,7 +96,7 @@ def available_views(analysis: TextAnalysis) -> list[str]:
 
 
 def default_view(analysis: TextAnalysis) -> str:
-    """Return the view shown where none is named: attention, else attention pooling, else gradients."""
+    """Return the view shown if none is named: attention, or else attention pooling, or else gradients."""
     return next((name for name in ("attention", "pooling") if VIEWS[name].requirement.is_met(analysis)), "gradients")
 
 

@@ -14,7 +14,7 @@ LAYER_AXIS, HEAD_AXIS = Axis("layer"), Axis("head")
 
 @dataclass(frozen=True)
 class ViewRequest:
-    """The part of a view asked for: one kind of attention or stack, one layer, one head; an estimate; whole words."""
+    """The requested part of a view: one kind of attention or stack, one layer, one head; an estimate; whole words."""
 
     kind: str | None = None
     layer: int | None = None
@@ -50,7 +50,7 @@ def single_entry_axis(name: str, index: int, length: int) -> Axis:
 
 
 def requested_kinds(analysis: TextAnalysis, request: ViewRequest) -> list[str]:
-    """Return the kinds of attention asked for."""
+    """Return the requested kinds of attention."""
     if request.kind is None:
         return analysis.kinds
     analysis.look_target.attentions(request.kind)
@@ -58,7 +58,7 @@ def requested_kinds(analysis: TextAnalysis, request: ViewRequest) -> list[str]:
 
 
 def requested_stacks(analysis: TextAnalysis, request: ViewRequest) -> list[str]:
-    """Return the stacks asked for; cross-attention belongs to the stack of its queries."""
+    """Return the requested stacks; cross-attention belongs to the stack of its queries."""
     if request.kind is None:
         return list(analysis.tokens)
     if request.kind in analysis.tokens:

@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2019), and models stored as one, such as MiniLM: tables that weight_mapping.py converts by."""
+"""BERT (Devlin et al. 2019), and models stored as one, such as MiniLM: tables for weight_mapping.py."""
 
 from __future__ import annotations
 

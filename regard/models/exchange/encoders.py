@@ -1,6 +1,6 @@
 """Encoder families, built from the tables of bert.py, roberta.py and distilbert.py.
 
-The class name of a model tells its heads: ``Bert`` + ``ForMaskedLM``.
+The class name of a model determines its heads: ``Bert`` + ``ForMaskedLM``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Models with another notation of positions and the same outputs, for families that know only that one.
+"""Models with positions in another form and the same outputs, for families that support only that form.
 
     sinusoidal           ->   sinusoidal-halves   sines before cosines: the vectors of the model in another order
     sinusoids or none    ->   learned             the sinusoids, or zeros, as a table of weights, for `n_positions`

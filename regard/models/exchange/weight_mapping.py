@@ -96,7 +96,7 @@ class HFWeights:
         return self._tensors[self._stored_names[name]] if name in self._stored_names else None
 
     def has_rows(self, n_rows: int) -> bool:
-        """Return True if a tensor that is not empty has so many rows."""
+        """Return True if a tensor that is not empty has that many rows."""
         return any(tensor.shape[:1] == (n_rows,) and tensor.numel() > 0 for tensor in self._tensors.values())
 
     def load_into(self, model: nn.Module, mappings: Iterable[WeightMapping]) -> None:

@@ -41,7 +41,7 @@ INPUT_LENGTHS = Range(16, (1 << 15) - 1)
 """Accepted values of ``task.length``."""
 
 MIN_EXAMPLES_FOR_LABEL_WARNING = 20
-"""Examples from which on labels that are hardly ever the same look like another column."""
+"""The number of examples from which nearly unique labels are taken for another column."""
 
 FROZEN_ENCODER_RATE = 5e-3
 """The learning rate of heads on a frozen encoder."""
@@ -50,7 +50,7 @@ FROZEN_ENCODER_RATE = 5e-3
 class EncoderTask(SingleTokenizerTask):
     """A task on an encoder.
 
-    Inputs are cut to `length` tokens, special ones included. `pooling` and `normalised` are the defaults of
+    Inputs are truncated to `length` tokens, special ones included. `pooling` and `normalised` are the defaults of
     embedding texts (predict/embedding.py).
     """
 
@@ -102,7 +102,7 @@ class EncoderTask(SingleTokenizerTask):
 
 
 class LabelledTask(EncoderTask):
-    """A task that learns labels: few examples, or as many as somebody could label."""
+    """A task that learns labels, from few examples or from as many as people could label."""
 
     has_perplexity = False
     has_cacheable_features = True
@@ -132,7 +132,7 @@ def load_encoder_tokenizer(path: Path) -> Tokenizer:
 
 
 def check_labels(labels: Labels) -> None:
-    """Refuse labels of which there is only one; warn of those that are hardly ever the same."""
+    """Refuse a single label; warn if nearly every label is unique."""
     if len(labels) < 2:
         raise ConfigError(f"only one label, '{labels.format_names()}': nothing to tell apart; is it the right column?")
     if 2 * len(labels) > sum(labels.counts) > MIN_EXAMPLES_FOR_LABEL_WARNING:

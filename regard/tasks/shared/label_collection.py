@@ -28,13 +28,13 @@ from regard.text.labelled import (
 )
 
 MAX_NUMERIC_CLASSES = 100
-"""Different labels that are all numbers: more are a scale, not classes."""
+"""The largest number of different numeric labels that are classes; more are a scale."""
 
 MIN_TEXT_RATIO = 0.9
-"""Different labels by examples from which on labels are taken for texts, read from the wrong column."""
+"""The ratio of different labels to examples from which labels are taken for texts, read from the wrong column."""
 
 MAX_SCORE = float(np.finfo(np.float32).max)
-"""Scores beyond it are not finite where they are stored."""
+"""Larger scores would not be finite as they are stored."""
 
 
 def collect_labels(corpus: Corpus, *, is_regression: bool) -> Labels:
@@ -59,7 +59,7 @@ def collect_labels(corpus: Corpus, *, is_regression: bool) -> Labels:
 
 
 def _refuse_unique_labels(counts: Counter[str], data: DataConfig) -> None:
-    """Refuse labels of which nearly every one occurs once: they are texts. Numbers may be a scale."""
+    """Refuse labels that nearly all occur only once: they are texts. Numbers may be a scale."""
     n_examples, item = counts.total(), data.train[0]
     are_texts = len(counts) >= MIN_TEXT_RATIO * n_examples and not all(map(_is_number, counts))
     if n_examples > MIN_EXAMPLES_FOR_LABEL_WARNING and are_texts:
@@ -94,10 +94,10 @@ def make_score_labels(counts: Counter[str], paired: bool | None = None) -> Label
 
 
 def describe_invalid_score(label: str) -> str:
-    """Return the problem with a label that is no finite number; the empty string for a score."""
+    """Return the problem with a label that is not a finite number; the empty string for a score."""
     if _is_number(label):
         return ""
-    return f"the label '{label[:40]}' is no finite number, but task.kind is score; correct it, or drop the line"
+    return f"the label '{label[:40]}' is not a finite number, but task.kind is score; correct it, or drop the line"
 
 
 def _is_number(label: str) -> bool:

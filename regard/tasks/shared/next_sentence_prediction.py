@@ -1,6 +1,6 @@
 """Pairs of blocks for next-sentence prediction, half of them adjacent in their document (Devlin et al. 2019).
 
-pretrain.py cuts documents into blocks here, and draws the pairs when a text is encoded. Ids in, ids out: nothing here
+pretrain.py splits documents into blocks and draws the pairs here, when a text is encoded. Ids in, ids out: nothing here
 knows a vocabulary or a model.
 """
 
@@ -59,7 +59,8 @@ def sample_next_sentence_pairs(
 ) -> list[SentencePair]:
     """Return the pairs of all documents, half of them with a second block from another document.
 
-    Blocks are only exchanged for others as long, or their lengths would tell; one with none to exchange for stays.
+    Blocks are exchanged only for others of the same length, or the length would give the answer away; a block without
+    such a partner stays.
     """
     pairs = [pair for document in documents for pair in document]
     owner = np.repeat(np.arange(len(documents)), [len(document) for document in documents])

@@ -17,7 +17,7 @@ from regard.text.tokenizer import TOKENIZER_FILE, Tokenizer, TokenizerPair
 
 
 class SingleTokenizerTask(Task):
-    """A task with one vocabulary; its inputs are cut to `length` tokens."""
+    """A task with one vocabulary; its inputs are truncated to `length` tokens."""
 
     def __init__(self, config: Any, tokenizer: Tokenizer) -> None:
         self.config, self.tokenizer = config, tokenizer

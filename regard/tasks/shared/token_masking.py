@@ -58,7 +58,7 @@ class TokenMasker:
         return MaskedTokens(positions, labels, input_ids.view_as(rows.ids))
 
     def count_masked(self, n_maskable: Any) -> Any:
-        """Return the number of tokens to mask out of so many, for an int or a tensor."""
+        """Return the number of tokens to mask out of that many, for an int or a tensor."""
         n_masked = n_maskable * round(1000 * self.masked_fraction) // 1000
         return max(1, n_masked) if isinstance(n_masked, int) else n_masked.clamp(min=1)
 

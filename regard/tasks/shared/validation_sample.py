@@ -17,9 +17,17 @@ from regard.text.fingerprints import hash_text
 def select_scored_examples(
     task: Task, store: TokenStore, n_positions: int, max_examples: int | None = None
 ) -> Int[np.ndarray, " items"]:
-    """Return the indices of the examples that fit the model, in file order: all, or those of the lowest hashes."""
+    """Return the indices of the examples that fit the model, in file order: all, or those of the lowest hashes.
+
+    Every stratum has the same share of a sample, as far as it has examples.
+    """
     fitting = np.flatnonzero((task.example_lengths(store) <= n_positions).all(axis=1))
     if max_examples is None or len(fitting) <= max_examples:
         return fitting
     hashes = np.fromiter((hash_text(task.example_text(store, item)) for item in fitting.tolist()), np.uint64)
-    return fitting[np.sort(np.argsort(hashes, kind="stable")[:max_examples])]
+    by_hash = np.argsort(hashes, kind="stable")
+    strata = task.example_strata(store)[fitting][by_hash]
+    rank = np.zeros(len(by_hash), dtype=np.int64)  # within its stratum
+    for stratum in np.unique(strata):
+        rank[strata == stratum] = np.arange(np.count_nonzero(strata == stratum))
+    return fitting[np.sort(by_hash[np.argsort(rank, kind="stable")[:max_examples]])]

@@ -1,6 +1,6 @@
 """Base class of the tasks that read plain text in windows: documents, the column of their tokens, windows of them.
 
-Language models (lm.py) and word vectors (vectors.py) build on this; data/lm_windows.py cuts the windows.
+Language models (lm.py) and word vectors (vectors.py) build on this; data/lm_windows.py makes the windows.
 """
 
 from __future__ import annotations
@@ -59,5 +59,5 @@ class WindowedTextTask(SingleTokenizerTask):
         return lengths
 
     def row_width(self, lengths: Int[np.ndarray, "N sides"]) -> int:
-        """Return the length of windows, or that of all text where it is shorter."""
+        """Return the length of windows, or that of the whole text if it is shorter."""
         return max(MIN_ROW_WIDTH, min(self.max_length, int(lengths.sum())))

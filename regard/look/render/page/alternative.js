@@ -4,8 +4,8 @@ function alternativeSection(ctx) {
   const kinds = ctx.kindsOf("alternative");
   if (!kinds.length) return null;
   const built = section(ctx, "alternative", "Another valid attention", [
-    "Other weights that also are non-negative, sum to 1 in each row and give this head exactly the same output: as far from the model's own as the search found. Where they differ much, the weights of the model explain its output no better than these do.",
-    "They exist only for queries with more keys than the rank of the values and one more; elsewhere both maps are the same.",
+    "Other weights that are also non-negative, sum to 1 in each row and give this head exactly the same output: as far from the model's own as the search found. Where they differ much, the weights of the model explain its output no better than these do.",
+    "They exist only for queries with more keys than the rank of the values plus one; elsewhere both maps are the same.",
   ]);
   built.side.append(kindChooser(ctx, kinds).element);
   const find = (name) => ctx.viewData.find("alternative", ctx.kindIn(kinds), name);

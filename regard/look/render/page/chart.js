@@ -12,7 +12,7 @@ function chart(ctx, { label, name, widest = 400, height = 150, named = 0 }) {
   const along = (position) => MARGIN.left + inner.width * shown.along[position];
   const up = (value) => MARGIN.top + inner.height * (1 - (value - shown.low) / (shown.high - shown.low));
 
-  // Of what stands along x, so many are written as `ticks`, and of each so many `letters`.
+  // The number of entries along x that are written as `ticks`, and the `letters` of each.
   function show({
     x,
     xName,

@@ -175,7 +175,7 @@ function faithfulnessSection(ctx) {
   const [drop, score, error] = ["drop", "score", "error"].map((name) => ctx.viewData.find("faithfulness", "", name));
   if (!drop && !score) return null;
   const built = section(ctx, "faithfulness", "Which view to trust", [
-    "The k inputs that a view ranks highest are removed, and the drop of the prediction's log-probability is measured: the larger the drop, the more faithful the view. A view no better than random order tells nothing here. This holds for this text only.",
+    "The k inputs that a view ranks highest are removed, and the drop of the prediction's log-probability is measured: the larger the drop, the more faithful the view. A view that is no better than random order says nothing here. This holds for this text only.",
   ]);
   const plot = chart(ctx, {
     label: "Log-probability lost when the top k inputs are removed",

@@ -48,7 +48,7 @@ def large_map_panel(view_data: ViewData, array: ViewArray) -> ArrayPanel:
 
 
 def _axis_inches(n_tokens: int) -> float:
-    """Return the inches for so many labelled tokens; few tokens get more each."""
+    """Return the inches for that many labelled tokens; few tokens get more each."""
     named = min(n_tokens, MAX_LABELLED_TOKENS)
     return max(0.8, 0.13 * named + min(0.13 * named, 1.5))
 
@@ -87,7 +87,7 @@ def _small_maps_panel(view_data: ViewData, array: ViewArray) -> ArrayPanel:
 
 
 def _small_map_labels(view_data: ViewData, array: ViewArray) -> tuple[list[str], list[str]]:
-    """Return the row and column labels of small maps, or none where they do not fit."""
+    """Return the row and column labels of small maps, or none if they do not fit."""
     _, *axes = _orient_maps(array)
     down, across = (axis_labels(view_data, axis) for axis in axes)
     if max(len(down), len(across)) > MAX_SMALL_MAP_TOKENS:

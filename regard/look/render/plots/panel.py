@@ -71,7 +71,7 @@ def are_numbered(labels: Sequence[str]) -> bool:
 
 
 def balanced_grid(count: int, max_columns: int) -> tuple[int, int]:
-    """Return rows and columns for so many small panels, with as few empty cells as possible."""
+    """Return rows and columns for that many small panels, with as few empty cells as possible."""
     rows = -(-count // max_columns)
     return rows, -(-count // rows)
 

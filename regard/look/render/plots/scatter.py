@@ -1,6 +1,6 @@
 """Scatter plots: one large plot with a legend of its groups, or a small one per layer.
 
-Few points are all labelled; of many, those with free space. A group has its number near its centre.
+Few points are all labelled; of many points, those with free space around them. A group has its number near its centre.
 """
 
 from __future__ import annotations
