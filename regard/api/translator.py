@@ -14,17 +14,28 @@ from regard.api.inputs import check_text, check_texts, refuse_given, split_colum
 from regard.api.model import Model, TokenIds
 from regard.api.translation_evaluation import merge_scores, read_pairs_by_direction, score_pairs
 from regard.data.buckets import buffered_read
+from regard.disk import check_writable, convert_write_errors
+from regard.errors import InputError
 from regard.generate import DecodingConfig
 from regard.generate.config import LENGTH_PENALTIES
 from regard.look.compute.look_target import LookTarget, Side
 from regard.look.inspection import Inspection
 from regard.models.interfaces import Seq2SeqModel
+from regard.predict.shortlist import Shortlist
+from regard.predict.shortlist_learning import learn_shortlist
 from regard.predict.translation import ForcedDecoding, Translation, TranslationPredictor
-from regard.ranges import check_option
+from regard.progress import track
+from regard.ranges import MAX_VOCABULARY, Range, check_option
+from regard.runs.model_loading import digest_model_files
 from regard.runs.recipe import RunConfig
 from regard.tasks import Task
 from regard.tasks.translate import TranslationTask
+from regard.text.pairs import read_pairs
 from regard.text.tokenizer import Tokenizer
+
+SHORTLIST_SIZES = Range(1, MAX_VOCABULARY)
+PER_TOKEN, COMMON = 100, 1000
+"""Sizes of a shortlist: target tokens for each source token, and target tokens that every translation may contain."""
 
 
 class Translator(Model):
@@ -261,6 +272,53 @@ class Translator(Model):
         check_option("alpha", alpha, LENGTH_PENALTIES)
         source_ids, target_ids = self._encode_sources([source], to)[0], self.task.tokenizers.target.encode(target)
         return next(self.predictor.force_decode([(source_ids, target_ids)], alpha))
+
+    def learn_shortlist(
+        self,
+        data: str | Sequence[str],
+        out: str | Path,
+        *,
+        columns: str | Sequence[str] = (),
+        per_token: int = PER_TOKEN,
+        common: int = COMMON,
+    ) -> None:
+        """Learn from pairs of texts which few tokens a translation may contain, and write that to a file.
+
+        For `use_shortlist`. The model aligns the words of each pair; the tokens of aligned words are counted.
+
+        Args:
+            data: Two files of lines (["train.en", "train.fr"]), or tables ("train.tsv").
+            out: The file to write.
+            columns: The source and target columns of tables, as in `evaluate`.
+            per_token: The target tokens kept for each source token, those most often aligned with it.
+            common: The most frequent target tokens, which every translation may contain.
+        """
+        check_option("per-token", per_token, SHORTLIST_SIZES)
+        check_option("common", common, SHORTLIST_SIZES)
+        check_writable(Path(out))
+        names = split_columns(columns) or self.config.data.columns
+        pairs = track(read_pairs(split_data(data), names, skip_empty=True), "aligning")
+        model = digest_model_files(self.path)
+        shortlist = learn_shortlist(self.predictor, pairs, per_token=per_token, common=common, model=model)
+        with convert_write_errors(Path(out)):
+            shortlist.write(Path(out))
+
+    def use_shortlist(self, path: str | Path | None) -> None:
+        """Translate from now on with the tokens of a shortlist alone, on a CPU.
+
+        Scores are then those among the tokens that a text permits. Forced decoding and `perplexity` know no shortlist.
+
+        Args:
+            path: A file that `learn_shortlist` wrote for this model; None: all tokens again.
+        """
+        shortlist = None
+        if path is not None:
+            if self.device.type != "cpu":
+                raise InputError(f"{path}: a shortlist saves time on a CPU only; use the device cpu, or leave it out")
+            tokenizers = self.task.tokenizers
+            shortlist = Shortlist.read(Path(path), digest_model_files(self.path))
+            shortlist.check_sizes(Path(path), len(tokenizers.source), len(tokenizers.target))
+        self.predictor = replace(self.predictor, shortlist=shortlist)
 
     def look(
         self,

@@ -24,6 +24,7 @@ VERBS = {
     "demo": "take the tour: make a corpus, train a translator on it in a minute or two, look inside it",
     "train": "train a model from text files, with a recipe or without one",
     "distill": "train a small translator on the translations of a large one",
+    "shortlist": "learn which few tokens a translation may contain, for faster translation on a CPU",
     "translate": "translate texts, a file, or standard input",
     "generate": "continue a text with a language model",
     "fill": "predict the words that [MASK] stands for",

@@ -35,12 +35,14 @@ from regard.cli.options import (
     JsonOption,
     ModelArgument,
     PrecisionOption,
+    ShortlistOption,
     SkipEmptyOption,
     load_network,
     parse_columns,
     print_json,
     select_accepted,
 )
+from regard.errors import InputError
 
 
 def evaluate(
@@ -61,6 +63,7 @@ def evaluate(
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
+    shortlist: ShortlistOption = "",
     as_json: JsonOption = False,
 ) -> None:
     loaded = load_network(model, device, "be evaluated", precision)
@@ -77,6 +80,12 @@ def evaluate(
         "stride": stride,
     }
     owner = f"{model}: a model for {loaded.task.name}"
+    if shortlist:
+        from regard.api import Translator
+
+        if not isinstance(loaded, Translator):
+            raise InputError(f"{owner} does not take --shortlist; leave it out")
+        loaded.use_shortlist(shortlist)
     scores = loaded.evaluate(data, **select_accepted(loaded.evaluate, options, owner))
     if as_json:
         print_json(scores)

@@ -43,6 +43,9 @@ ToOption = Annotated[
     str, typer.Option("--to", metavar="LANGUAGE", help="The language to translate into, for a model of several.")
 ]
 AlphaOption = Annotated[float | None, typer.Option(help="Length penalty ((5 + length) / 6)^alpha. Default: 0.6.")]
+ShortlistOption = Annotated[
+    str, typer.Option(help="For a translator on a CPU: a file that `regard shortlist` wrote for this model.")
+]
 BatchOption = Annotated[int | None, typer.Option(help="Sentences translated at a time. Default: 32.")]
 
 

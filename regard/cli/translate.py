@@ -27,6 +27,7 @@ from regard.cli.options import (
     ModelArgument,
     PrecisionOption,
     SeedOption,
+    ShortlistOption,
     ToOption,
     drop_none,
     load_model,
@@ -77,6 +78,7 @@ def translate(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "auto",
     engine: EngineOption = ENGINES[0],
+    shortlist: ShortlistOption = "",
     as_json: JsonOption = False,
 ) -> None:
     from regard.api import Translator
@@ -90,6 +92,8 @@ def translate(
         raise InputError(
             f"--precision goes with --engine {ENGINES[0]}; regard export --quantization sets that of {engine}"
         )
+    if engine != ENGINES[0] and shortlist:
+        raise InputError(f"--shortlist goes with --engine {ENGINES[0]}; leave one of them out")
     batches, total = read_texts(text or [], file)
     config = DecodingConfig(
         n_best=n_best,
@@ -103,6 +107,7 @@ def translate(
     with ExitStack() as stack:
         if engine == ENGINES[0]:
             translator = load_model(Translator, model, device, "translate", precision)
+            translator.use_shortlist(shortlist or None)
             results = translator.translate_batches(count_empty(batches), config, aligned=as_json, to=to)
         else:
             exported = stack.enter_context(_open_ctranslate2(model, device))

@@ -4,7 +4,7 @@ A search knows two things of a model: ``step(tokens, state) -> logits`` and ``st
 tokenizer, a batch of text or a layer.
 """
 
-from regard.generate.beam import BeamSearchConfig
+from regard.generate.beam import BeamSearchConfig, SelectedLogits
 from regard.generate.config import DecodingConfig, GenerationConfig, SamplingConfig
 from regard.generate.continuous_batching import ContinuousBatcher
 from regard.generate.decoding_batch import DecodingBatch, EagerBatch, beam_search
@@ -31,6 +31,7 @@ __all__ = [
     "Hypothesis",
     "RepetitionPenalty",
     "SamplingConfig",
+    "SelectedLogits",
     "SpecialTokens",
     "beam_search",
     "generate",

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -144,6 +145,13 @@ class Beams:
         return replace(self, **padded) if missing else self
 
 
+class SelectedLogits(NamedTuple):
+    """The logits of some tokens alone, in ascending order of their ids; special tokens are among them."""
+
+    logits: Float[Tensor, "N U"]
+    token_ids: Int[Tensor, " U"]
+
+
 class BeamSearch:
     """The update of beams by one more token of each; its tensors are on a device."""
 
@@ -155,7 +163,7 @@ class BeamSearch:
             sorted(set(config.special_tokens.suppressed_ids)), dtype=torch.long, device=device
         )
 
-    def advance(self, beams: Beams, logits: Float[Tensor, "N V"]) -> Int[Tensor, "B W"]:
+    def advance(self, beams: Beams, logits: Float[Tensor, "N V"] | SelectedLogits) -> Int[Tensor, "B W"]:
         """Write the next token of each beam, in place; return the beams they go on from.
 
         There may be logits of the first beam alone, before others are possible. The best extensions of a sentence are
@@ -163,8 +171,20 @@ class BeamSearch:
         """
         config = self.config
         eos_id = config.special_tokens.eos_id
-        best = top_log_probs(logits, config.n_candidates, eos_id, self.suppressed)
+        if isinstance(logits, SelectedLogits):
+            best = self._find_best_selected(*logits)
+        else:
+            best = top_log_probs(logits, config.n_candidates, eos_id, self.suppressed)
         return advance_beams(beams, *best, self.length_penalties, eos_id, config.n_candidates)
+
+    def _find_best_selected(
+        self, logits: Float[Tensor, "N U"], token_ids: Int[Tensor, " U"]
+    ) -> tuple[Float[Tensor, "N C"], Int[Tensor, "N C"], Float[Tensor, " N"]]:
+        """Return what `top_log_probs` does, of some tokens."""
+        eos_column = int(torch.searchsorted(token_ids, self.config.special_tokens.eos_id))
+        suppressed = torch.searchsorted(token_ids, self.suppressed)
+        score, column, end = top_log_probs(logits, self.config.n_candidates, eos_column, suppressed)
+        return score, token_ids[column], end
 
 
 def trace_back(beams: Beams, config: BeamSearchConfig) -> list[list[Hypothesis]]:

@@ -7,7 +7,7 @@ graphs; continuous_batching.py keeps either of them full.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,11 +15,15 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.generate.beam import Beams, BeamSearch, BeamSearchConfig, trace_back
+from regard.generate.beam import Beams, BeamSearch, BeamSearchConfig, SelectedLogits, trace_back
 from regard.generate.hypothesis import DecodeStep, Hypothesis, SpecialTokens
 
 Finished = list[tuple[int, list[Hypothesis]]]
 """Handles of sentences that are done, each with its hypotheses, best first."""
+
+
+SearchStep = DecodeStep | Callable[[Tensor, Any], SelectedLogits]
+"""A step that gives the logits of all tokens, or of some."""
 
 
 class DecodingBatch(Protocol):
@@ -63,7 +67,7 @@ class _Rows:
 class EagerBatch:
     """A batch whose rows are those of the sentences that are not done."""
 
-    def __init__(self, step: DecodeStep, config: BeamSearchConfig, device: torch.device) -> None:
+    def __init__(self, step: SearchStep, config: BeamSearchConfig, device: torch.device) -> None:
         self._step, self._config, self._device = step, config, device
         self._search = BeamSearch(config, 0, device)
         self._rows: _Rows | None = None

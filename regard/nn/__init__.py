@@ -58,7 +58,7 @@ from regard.nn.loss import (
 )
 from regard.nn.mask import AttentionMask, PackedPositions, make_mask
 from regard.nn.multihead import MultiHeadAttention
-from regard.nn.output_embedding import OutputEmbedding, OutputProjection
+from regard.nn.output_embedding import OutputEmbedding, OutputProjection, RowProjector
 from regard.nn.positions import (
     LearnedPositions,
     NoPositions,
@@ -126,6 +126,7 @@ __all__ = [
     "RecurrentEncoderStack",
     "RelativePositions",
     "RotaryPositions",
+    "RowProjector",
     "ScaledDotAttention",
     "SeparateDirectionsLayer",
     "SinusoidalPositions",

@@ -14,6 +14,9 @@ from regard.nn.loss import Loss, linear_cross_entropy
 OutputProjection = Callable[[Tensor], Tensor]
 """Hidden states (N, D) to logits (N, V), for many calls."""
 
+RowProjector = Callable[[Tensor], OutputProjection]
+"""Rows of the matrix, by number, to the projection that has them alone."""
+
 
 class OutputEmbedding(nn.Embedding):
     """The matrix whose rows hidden states are compared with; often tied to an input embedding."""
@@ -21,6 +24,10 @@ class OutputEmbedding(nn.Embedding):
     def projection(self, bias: Float[Tensor, " V"] | None = None) -> OutputProjection:
         """Return a function of hidden states for many calls, such as those of decoding."""
         return PrepackedLinear(self.weight, bias)
+
+    def make_row_projector(self, bias: Float[Tensor, " V"] | None = None) -> RowProjector:
+        """Return a function that gives the projection to some rows of the matrix."""
+        return lambda rows: PrepackedLinear(self.weight[rows], None if bias is None else bias[rows])
 
     def logits(self, hidden: Float[Tensor, "*B D"], bias: Float[Tensor, " V"] | None = None) -> Float[Tensor, "*B V"]:
         """Return ``hidden @ weight.T + bias``."""

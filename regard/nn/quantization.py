@@ -25,7 +25,7 @@ from regard.nn.kernels.int8_weight import Int8Weight, quantize_weight
 from regard.nn.layers import DecoderLayer
 from regard.nn.linear_layers import Linear
 from regard.nn.loss import Loss, cross_entropy
-from regard.nn.output_embedding import OutputEmbedding, OutputProjection
+from regard.nn.output_embedding import OutputEmbedding, OutputProjection, RowProjector
 
 ROWS_PER_LOSS = 64
 """Rows whose logits are computed at once for a loss."""
@@ -86,6 +86,16 @@ class QuantizedOutputEmbedding(nn.Module):
 
     def projection(self, bias: Float[Tensor, " V"] | None = None) -> OutputProjection:
         return lambda x: int8_linear(x, self._weight, bias)
+
+    def make_row_projector(self, bias: Float[Tensor, " V"] | None = None) -> RowProjector:
+        values = self._weight.unpacked_values()
+
+        def project(rows: Int[Tensor, " U"]) -> OutputProjection:
+            weight = pack_int8_weight(self._weight.select(rows, values), self._weight.shape)
+            chosen = None if bias is None else bias[rows]
+            return lambda x: int8_linear(x, weight, chosen)
+
+        return project
 
     def logits(self, hidden: Float[Tensor, "*B D"], bias: Float[Tensor, " V"] | None = None) -> Float[Tensor, "*B V"]:
         return int8_linear(hidden, self._weight, bias)

@@ -6,19 +6,22 @@ for later calls, by their capacities, which are rounded up so that few graphs se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from regard.data.batches import sentences_to_rows
 from regard.generate import BeamSearchConfig, ContinuousBatcher, DecodingBatch, EagerBatch, GraphedBatch
 from regard.models.interfaces import Seq2SeqModel
+from regard.nn import RowProjector
 from regard.predict.seq2seq_inputs import Ids, Seq2SeqSpecialTokens, start_decoder
+from regard.predict.shortlist import ShortlistedState, make_shortlisted_step
 
 MIN_CAPACITY = 32
 """The smallest number of tokens that a graphed batch has room for; others are powers of two."""
@@ -59,15 +62,33 @@ class _IdleBatches:
 
 
 class Seq2SeqBatching:
-    """Makes continuous batchers for a model; threads may share it."""
+    """Makes continuous batchers for a model; threads may share it.
 
-    def __init__(self, model: Seq2SeqModel, special_tokens: Seq2SeqSpecialTokens, device: torch.device) -> None:
+    With a shortlist `allow` gives the tokens that the translation of each source may contain, (B, V).
+    """
+
+    def __init__(
+        self,
+        model: Seq2SeqModel,
+        special_tokens: Seq2SeqSpecialTokens,
+        device: torch.device,
+        allow: Callable[[Sequence[Ids]], Tensor] | None = None,
+    ) -> None:
         self.model, self.special_tokens, self.device = model, special_tokens, device
         self._idle = _IdleBatches()
+        self._allow = allow
+
+    @cached_property
+    def _project(self) -> RowProjector:
+        return self.model.softmax_embedding.make_row_projector(self.model.output_bias)
 
     @contextmanager
     def open_batcher(self, config: BeamSearchConfig, n_slots: int) -> Iterator[ContinuousBatcher]:
         """Yield a batcher of ids without special tokens; its batches are kept when it is done."""
+        if self._allow is not None:
+            shortlisted = EagerBatch(make_shortlisted_step(self.model), config, self.device)
+            yield ContinuousBatcher(self._start_shortlisted, lambda n_source, max_length: shortlisted, n_slots)
+            return
         if not (self.device.type == "cuda" and self.model.has_static_state):
             batch = EagerBatch(self.model.step, config, self.device)
             yield ContinuousBatcher(self.start, lambda n_source, max_length: batch, n_slots)
@@ -84,6 +105,11 @@ class Seq2SeqBatching:
 
         yield ContinuousBatcher(self.start, make_batch, n_slots)
         self._idle.put_back([each for each in used if not each[1].n_active])
+
+    def _start_shortlisted(self, sources: Sequence[Ids]) -> ShortlistedState:
+        """Return the decoder state of sources with the tokens that each may be continued by."""
+        assert self._allow is not None
+        return ShortlistedState(self.start(sources), self._allow(sources), self._project)
 
     def _make_graphed_batch(self, key: _BatchKey) -> GraphedBatch:
         make_state = partial(

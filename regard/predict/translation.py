@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import repeat
 
 import torch
@@ -27,6 +27,7 @@ from regard.nn.quantization import is_quantized
 from regard.predict.input_length import check_fits
 from regard.predict.seq2seq_batching import Seq2SeqBatching, round_up_to_slots
 from regard.predict.seq2seq_inputs import Ids, Seq2SeqSpecialTokens, pairs_to_rows
+from regard.predict.shortlist import Shortlist
 from regard.predict.word_alignment import align_words
 from regard.predict.worker_threads import count_workers, map_batches_in_threads
 from regard.progress import warn
@@ -87,6 +88,7 @@ class TranslationPredictor:
     special_tokens: Seq2SeqSpecialTokens
     device: torch.device
     directions: Directions = ONE_DIRECTION
+    shortlist: Shortlist | None = None
 
     def encode_sources(self, texts: Sequence[str], to: str | Sequence[str] = "") -> list[list[int]]:
         """Return the ids of texts to be translated into a language, its token first where the model has several.
@@ -104,7 +106,9 @@ class TranslationPredictor:
     @cached_property
     def batching(self) -> Seq2SeqBatching:
         """The batches in which sentences are decoded; they keep captured CUDA graphs."""
-        return Seq2SeqBatching(self.model, self.special_tokens, self.device)
+        shortlist, n_target, is_joint = self.shortlist, len(self.tokenizers.target), self.tokenizers.is_joint
+        allow = None if shortlist is None else partial(shortlist.allow, n_target=n_target, is_joint=is_joint)
+        return Seq2SeqBatching(self.model, self.special_tokens, self.device, allow)
 
     def translate(
         self,
@@ -214,6 +218,8 @@ class TranslationPredictor:
         self, sources: Sequence[Ids], config: DecodingConfig, text_indices: Sequence[int]
     ) -> list[list[Hypothesis]]:
         """Draw hypotheses of one batch."""
+        if self.shortlist is not None:
+            raise InputError("a shortlist belongs to beam search and greedy search; leave it out to sample")
         return config.sample_hypotheses(
             self.model.step,
             lambda: self.batching.start(sources),
@@ -263,12 +269,16 @@ class TranslationPredictor:
         """Return a batch of pairs of ids given without special tokens, one per row, on the device."""
         return pairs_to_rows(pairs, self.special_tokens).to(self.device)
 
+    @property
+    def max_tokens(self) -> int:
+        """The largest number of tokens of a text."""
+        return self.model.config.n_positions - 1 - len(self.special_tokens.prefix_ids)
+
     def check_lengths(self, texts: Iterable[tuple[int, Ids]], tokenizer: Tokenizer, text_name: str = "text") -> None:
         """Refuse what the model cannot take whole; the texts come with their numbers, from 0."""
-        limit = self.model.config.n_positions - 1 - len(self.special_tokens.prefix_ids)
         for number, ids in texts:
             text = f"{text_name} {number + 1:,}, '{tokenizer.decode(ids[:40])[:30]}...',"
-            check_fits(len(ids), limit, text=text, fix="split it into sentences")
+            check_fits(len(ids), self.max_tokens, text=text, fix="split it into sentences")
 
     def check_pairs(self, pairs: Sequence[tuple[Ids, Ids]]) -> None:
         """Refuse pairs of which the model cannot take a side whole."""

@@ -17,6 +17,7 @@ from regard.runs.recipe import PLACEHOLDER_TRAIN_CONFIG, RunConfig
 from regard.runs.run_directory import DISTILLED_FROM, IMPORTED_FROM, RunDirectory
 from regard.tasks import TASKS, Task
 from regard.tasks.vectors import WordVectorTask
+from regard.text.fingerprints import digest_bytes, digest_files
 from regard.text.tokenizer_training import TokenizerConfig
 
 
@@ -38,6 +39,14 @@ def describe_origin(path: Path, run_config: RunConfig) -> str:
 def describe_teacher(path: Path) -> str:
     """Return the teacher of a student that was distilled; "" for any other model."""
     return RunDirectory(path).read_notes().get(DISTILLED_FROM, "")
+
+
+def digest_model_files(path: Path) -> str:
+    """Return the digest of the weights and vocabularies in a model's directory."""
+    files = sorted(
+        [*path.glob("model*.safetensors"), *path.glob("tokenizer*.json"), *path.glob("*.spm"), *path.glob("vocab*")]
+    )
+    return digest_bytes([digest_files(files).encode(), *(file.name.encode() for file in files)])
 
 
 def open_word_vectors(path: Path) -> WordVectorTable:

@@ -29,10 +29,11 @@ from regard.generate.config import BEAM_WIDTHS
 from regard.predict.translation import TranslationPredictor
 from regard.progress import print_message, progress_bar, warn
 from regard.ranges import Range, check_option, check_options
+from regard.runs.model_loading import digest_model_files
 from regard.runs.ready_made import locate_model
 from regard.runs.run_directory import RunDirectory
 from regard.text.files import file_format
-from regard.text.fingerprints import digest_bytes, digest_files, fingerprint_files
+from regard.text.fingerprints import fingerprint_files
 from regard.text.languages import ONE_WAY, parse_direction
 from regard.text.sources import SourceExample, read_sources, source_paths
 from regard.training.teacher_translations import TranslationFiles, describe_counts, translate_chunk
@@ -180,7 +181,7 @@ class Distillation:
         threads = torch.get_num_threads() if device.type == "cpu" else 0
         manifest = _Manifest(
             teacher=self.teacher,
-            teacher_digest=_digest_teacher(locate_model(self.teacher)),
+            teacher_digest=digest_model_files(locate_model(self.teacher)),
             texts_fingerprint=fingerprint_files(paths),
             settings=self._settings(),
             batch=self.config.batch or DEFAULT_BATCH.get(device.type, DEFAULT_BATCH["cpu"]),
@@ -219,7 +220,7 @@ class Distillation:
         """Refuse to mix translations of other texts, or by another teacher."""
         if manifest.texts_fingerprint != fingerprint_files(self.config.paths()):
             raise CheckpointError(f"{self.run.path}: the texts changed since this began; choose another --out")
-        if manifest.teacher_digest != _digest_teacher(locate_model(self.teacher)):
+        if manifest.teacher_digest != digest_model_files(locate_model(self.teacher)):
             problem = f"{self.run.path}: {self.teacher} is not the teacher, or not as it was, when this began"
             raise CheckpointError(f"{problem}; name that one, or choose another --out")
         if manifest.device != device.type:
@@ -269,14 +270,6 @@ class Distillation:
     def _write_manifest(self, manifest: _Manifest) -> None:
         write_json_with_checksum(self._manifest_path, asdict(manifest))
         self._manifest = manifest
-
-
-def _digest_teacher(path: Path) -> str:
-    """Return the digest of a teacher's weights and vocabularies."""
-    files = sorted(
-        [*path.glob("model*.safetensors"), *path.glob("tokenizer*.json"), *path.glob("*.spm"), *path.glob("vocab*")]
-    )
-    return digest_bytes([digest_files(files).encode(), *(file.name.encode() for file in files)])
 
 
 def make_student_recipe(

@@ -57,6 +57,10 @@ def test_the_output_embedding(biased: bool) -> None:
         quantized = QuantizedOutputEmbedding(embedding, tied=False)
         assert relative_error(quantized.logits(hidden, bias), embedding.logits(hidden, bias)) < 0.02
         assert_close(quantized.projection(bias)(hidden[0]), quantized.logits(hidden, bias)[0], rtol=0, atol=0)
+        rows = torch.tensor([3, 5, 68])
+        for each in (quantized, embedding):
+            part = each.make_row_projector(bias)(rows)(hidden[0])
+            assert_close(part, each.projection(bias)(hidden[0])[:, rows])
         got, expected = (each.cross_entropy(hidden, target, bias) for each in (quantized, embedding))
     assert int(got.n_tokens) == int(expected.n_tokens) == 173
     assert_close(got.nll, expected.nll, rtol=0.02, atol=0)

@@ -29,15 +29,19 @@ _fastest: dict[tuple[int, int], str] = {}
 """The name of the fastest kernel for each shape of a weight, measured once in a process."""
 
 
-def pack_int8_weight(weight: Int8Weight) -> Int8Weight:
-    """Return the weight in the layout of the kernel that is the fastest for its shape; as it is where none runs."""
+def pack_int8_weight(weight: Int8Weight, whole: tuple[int, int] | None = None) -> Int8Weight:
+    """Return the weight in the layout of the kernel that is the fastest for its shape; as it is where none runs.
+
+    For some rows of a matrix, that of the `whole` decides, so that nothing is measured for every number of rows.
+    """
     candidates = int8_kernels()
     kernels = {each.name: each for each in [k for k in candidates if k.is_fastest] or candidates}
     if not kernels:
         return weight
-    if _fastest.get(weight.shape) not in kernels:
-        _fastest[weight.shape] = _find_fastest(list(kernels.values()), weight)
-    pack = kernels[_fastest[weight.shape]].pack
+    shape = whole or weight.shape
+    if _fastest.get(shape) not in kernels:
+        _fastest[shape] = _find_fastest(list(kernels.values()), weight)
+    pack = kernels[_fastest[shape]].pack
     assert pack is not None, "a kernel for int8 needs `pack`"
     return pack(weight)
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int8
+from jaxtyping import Float, Int, Int8
 from torch import Tensor
 
 INT8_MAX = 127
@@ -59,6 +59,10 @@ class Int8Weight:
             return self.values
         assert self.unpack is not None, "a packed weight without a way back"
         return self.unpack(self.packed)
+
+    def select(self, rows: Int[Tensor, " U"], values: Int8[Tensor, "out D"]) -> Int8Weight:
+        """Return some rows, not packed, given the values of all."""
+        return Int8Weight((len(rows), self.shape[1]), self.scale[rows], self.step[rows], values[rows])
 
 
 def quantize_weight(weight: Float[Tensor, "out D"], input_maximum: Float[Tensor, " D"] | None = None) -> Int8Weight:
