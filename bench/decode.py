@@ -138,6 +138,7 @@ def bench_case(
 
     def build_contender(decode: Decoder) -> harness.Contender:
         def run() -> int:
+            torch.set_num_threads(options.threads)  # CTranslate2 changes the number of the whole process
             decode(source, batch_size, beam)
             return n_sentences * options.tokens
 
