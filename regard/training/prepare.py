@@ -174,6 +174,8 @@ def _start_run(
         warn("train.freeze without --from: the frozen part keeps its random weights")
     if run_config.train.unfreeze != "none" and not run_config.model.start:
         warn("train.unfreeze without --from: layers keep their random weights until they are trained")
+    if run_config.train.minutes and not recipe.is_timed:
+        warn(f"train.minutes has no effect, because train.steps = {run_config.train.steps} is given; omit one of them")
     start = recipe.pretrained or recipe.vectors
     prepared = _build_run(run, run_config, limited, (train, valid), device, corpus, start, chosen_settings=chosen)
     prepared.notes = {**note_start_directory(), **notes}

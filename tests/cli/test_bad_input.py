@@ -30,7 +30,7 @@ def write(name: str, content: str | bytes) -> str:
 
 def test_unknown_verb(fail: Fail) -> None:
     assert fail("trian") == "unknown verb 'trian'; did you mean 'train'?"
-    assert fail("zzz").startswith("unknown verb 'zzz'; known: demo, train, distill, translate, ")
+    assert fail("zzz").startswith("unknown verb 'zzz'; known: demo, train, distill, shortlist, translate, ")
 
 
 @pytest.mark.parametrize("verb", ["train", "translate", "evaluate", "info"])

@@ -190,6 +190,7 @@ def test_info(regard: Terminal, model: Path) -> None:
     (about,) = regard.json("info", model, "--json")
     assert about.keys() == {
         *("task", "architecture", "parameters", "vocabulary", "precision", "config", "training", "kernels"),
+        "directions",
     }
     assert (about["task"], about["architecture"], about["vocabulary"]) == ("translate", "transformer", 266)
     assert about["config"].keys() == {"task", "data", "tokenizer", "model", "train"}

@@ -157,6 +157,8 @@ class Fuzzer:
             "compare": [["--quick", "--only", "cost", "--out", self._output()]],
             "train": [self._training(task)[1:] for task in TASKS],
             "distill": [self._distillation("text.src"), self._distillation("text.src", "text.tgt", "--references")],
+            "shortlist": [[runs["translate"], *data["translate"], "--out", self._output()]],
+            "models": [["--json"]],
             "translate": [[runs["translate"], text], [runs["translate"], "--file", source, "--beam", "2"]],
             "generate": [[runs["lm"], text, "--max-tokens", "3"], [runs["lm"], "--n", "3", "--max-tokens", "2"]],
             "fill": [[runs["pretrain"], "the [MASK] sits"], [runs["pretrain"], "--file", data["masked"][0]]],

@@ -155,7 +155,8 @@ def test_tests_that_are_slow_anyway_time_out_no_mutant(project: Path) -> None:
 
 def test_tests_of_a_file() -> None:
     assert find_tests(PROJECT, "regard/nn/tap.py") == ("tests/test_defaults.py", "tests/nn/test_tap.py")
-    assert find_tests(PROJECT, "regard/training/schedule.py")[1:] == ("tests/training/test_optimiser.py",)
+    tests = ("tests/training/test_schedule.py", "tests/training/test_optimiser.py")
+    assert find_tests(PROJECT, "regard/training/schedule.py")[1:] == tests
     assert find_tests(PROJECT, "regard/nn/new.py")[1:] == ("tests/nn",)
     for path, tests in TESTED_BY.items():
         assert (PROJECT / "regard" / path).exists(), path

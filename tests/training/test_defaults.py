@@ -88,7 +88,7 @@ def test_intervals_follow_the_given_steps(task: type[Task], steps: int, started:
         assert config.warmup <= steps // 2
         assert config.warmup >= (0 if task is WordVectorTask else min(50, steps // 10)), "word2vec has no warm-up"
         assert 1 <= config.log_every <= config.validate_every <= steps
-        assert config.save_every == config.validate_every <= max(100, steps // 7)
+        assert config.save_every == config.validate_every <= max(100, steps // 5)
         values.append([getattr(config, key) for key in INTERVAL_KEYS])
     kept = slice(2 if started and issubclass(task, LabelledTask) else None)
     assert values[0][kept] == values[1][kept]

@@ -38,7 +38,7 @@ OTHERS: dict[str, config.Tables] = {
 }
 """Variants that no recipe covers."""
 
-TINY = {"preset": "tiny", "d_model": 32, "dropout": 0.1}
+TINY: dict[str, Any] = {"preset": "tiny", "d_model": 32, "dropout": 0.1}
 TRANSFORMER = {"n_layers": 1, "n_heads": 2, "d_ff": 64}
 STEPS = {
     "steps": 6,
@@ -95,6 +95,8 @@ def write_data(folder: Path, task: str, *, score: bool) -> list[str]:
 def shrunk(tables: config.Tables, data: list[str]) -> config.Tables:
     """Return the recipe at a size that trains in a second."""
     model = {key: value for key, value in tables.get("model", {}).items() if key not in DROPPED}
+    if TINY["d_model"] % model.get("n_heads", 1):
+        del model["n_heads"]
     recurrent = model.get("architecture", "transformer") != "transformer"
     tokenizer = {key: value for key, value in tables.get("tokenizer", {}).items() if key != "vocabulary"}
     task: dict[str, Any] = dict(tables["task"])

@@ -60,10 +60,15 @@ def test_too_few_minutes_for_one_step() -> None:
 def test_a_timed_run_equals_one_of_as_many_steps(tmp_path: Path, chosen_steps: None) -> None:
     """Measuring changes no weight, optimiser state or order, and schedules know the steps chosen."""
     trained(timed_recipe(tmp_path), tmp_path / "timed")
-    tables = timed_recipe(tmp_path, {"train": {"steps": 7}})
+    tables = merged(timed_recipe(tmp_path), {"train": {"steps": 7}})
     trained(tables, tmp_path / "counted")
     assert "\nsteps = 7\nminutes = 0.02\n" in (tmp_path / "timed/config.toml").read_text()
     assert contents(tmp_path / "timed") == contents(tmp_path / "counted")
+
+
+def test_steps_beside_minutes_are_pointed_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ready(merged(timed_recipe(tmp_path), {"train": {"steps": 7}}), tmp_path / "both")
+    assert "warning: train.minutes has no effect, because train.steps = 7 is given" in capsys.readouterr().err
 
 
 def test_a_resumed_run_keeps_the_steps_that_were_chosen(

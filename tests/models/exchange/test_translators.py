@@ -135,7 +135,8 @@ def test_training_can_start_from_an_imported_model(name: str, special_tokens: tu
     tables = start.complete_recipe(
         {"model": {"start": str(tmp_path)}, "tokenizer": {}, "task": {"name": "translate"}}, "test"
     )
-    assert tables["task"] == {"name": "translate", "start": special_tokens[0], "first": special_tokens[1]}
+    start_id, first_id = special_tokens
+    assert tables["task"] == {"name": "translate", "start": start_id, "first": first_id, "directions": ()}
     assert tables["tokenizer"]["kind"] == "ready"
 
 
