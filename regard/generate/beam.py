@@ -196,40 +196,36 @@ def trace_back(beams: Beams, config: BeamSearchConfig) -> list[list[Hypothesis]]
         return []
     if bool(beams.has_failed.any()):
         raise NonFiniteError
-    n_best = config.n_best
-    length, beam = beams.finished_length[:, :n_best], beams.finished_beam[:, :n_best]
-    steps = int(length.max())
-    ids = torch.full((*length.shape, steps), config.special_tokens.eos_id)
-    scores = beams.finished_log_prob[:, :n_best, None].repeat(1, 1, steps)
-    for step in range(steps - 2, -1, -1):
-        written = step < length - 1
-        parts = (part[:, step].gather(1, beam) for part in (beams.token, beams.log_prob, beams.parent))
-        token, log_prob, parent = (torch.where(written, part, 0) for part in parts)
-        ids[..., step] = torch.where(written, token, ids[..., step])
-        scores[..., step] = torch.where(written, log_prob, scores[..., step])
-        beam = torch.where(written, parent, beam)
-    finished = zip(
-        ids.tolist(),
-        scores.tolist(),
-        length.tolist(),
-        beams.finished_score.tolist(),
-        beams.max_length.tolist(),
-        strict=True,
-    )
-    return [_make_hypotheses(*sentence, config.alpha) for sentence in finished]
+    steps = int(beams.finished_length.max())
+    written = (beams.token, beams.parent, beams.log_prob)
+    finished = (beams.finished_score, beams.finished_length, beams.finished_beam, beams.finished_log_prob)
+    columns = [part[:, :steps] for part in written] + [part[:, : config.n_best] for part in finished]
+    sentences = zip(*(column.tolist() for column in [*columns, beams.max_length]), strict=True)
+    return [_make_hypotheses(*sentence, config=config) for sentence in sentences]
 
 
 def _make_hypotheses(
-    ids: Sequence[Sequence[int]],
-    token_scores: Sequence[Sequence[float]],
-    lengths: Sequence[int],
+    tokens: Sequence[Sequence[int]],
+    parents: Sequence[Sequence[int]],
+    log_probs: Sequence[Sequence[float]],
     finished_scores: Sequence[float],
+    lengths: Sequence[int],
+    finished_beams: Sequence[int],
+    finished_log_probs: Sequence[float],
     max_length: int,
-    alpha: float,
+    *,
+    config: BeamSearchConfig,
 ) -> list[Hypothesis]:
-    hypotheses = [
-        make_hypothesis(ids[k][:n], token_scores[k][:n], alpha, is_truncated=n == max_length)
-        for k, n in enumerate(lengths)
-        if finished_scores[k] > -torch.inf
-    ]
+    """Return the finished hypotheses of one sentence: its steps from the last one back, by the beam of each."""
+    hypotheses = []
+    for score, length, beam, log_prob in zip(finished_scores, lengths, finished_beams, finished_log_probs, strict=True):
+        if score == -torch.inf:
+            continue
+        ids, token_scores = [config.special_tokens.eos_id], [log_prob]
+        for step in range(length - 2, -1, -1):
+            ids.append(tokens[step][beam])
+            token_scores.append(log_probs[step][beam])
+            beam = parents[step][beam]
+        is_truncated = length == max_length
+        hypotheses.append(make_hypothesis(ids[::-1], token_scores[::-1], config.alpha, is_truncated=is_truncated))
     return sorted(hypotheses, key=lambda hypothesis: -hypothesis.score)
