@@ -62,7 +62,8 @@ class Int8Weight:
 
     def select(self, rows: Int[Tensor, " U"], values: Int8[Tensor, "out D"]) -> Int8Weight:
         """Return some rows, not packed, given the values of all."""
-        return Int8Weight((len(rows), self.shape[1]), self.scale[rows], self.step[rows], values[rows])
+        shape = len(rows), self.shape[1]
+        return Int8Weight(shape, self.scale[rows], self.step[rows], values[rows], column_factor=self.column_factor)
 
 
 def quantize_weight(weight: Float[Tensor, "out D"], input_maximum: Float[Tensor, " D"] | None = None) -> Int8Weight:
