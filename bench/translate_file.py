@@ -109,11 +109,13 @@ def run(command: list[str]) -> Measurement:
     """Run a command, and measure it."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     start = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, text=True)
-    assert process.stderr is not None
-    message = process.stderr.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, text=True
+    ) as process:
+        assert process.stderr is not None
+        message = process.stderr.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{' '.join(command[:4])} ... failed: {message.strip()[-300:]}")
     return Measurement(time.perf_counter() - start, usage.ru_maxrss * 1024)
